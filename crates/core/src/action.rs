@@ -1,0 +1,362 @@
+//! The canonical action: the one value that is judged, shown, approved, executed and recorded.
+//!
+//! Takes what an agent asked; gives frozen bytes and their digest. Promise: whoever holds the digest
+//! can tell whether these are the bytes, and nothing downstream reads anything but these bytes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::capability::{Capability, ParamKind};
+use crate::ids::{AgentName, CapabilityName, NameError};
+use crate::json;
+
+/// Form of the canonical bytes. A new form gets a new number and never reuses an old digest.
+const VERSION: u8 = 1;
+const DOMAIN: &[u8] = b"sluice action v1\0";
+/// An action is larger than the request it came in by at most its envelope.
+const STORED: json::Limits =
+    json::Limits { bytes: json::REQUEST.bytes * 2, depth: json::REQUEST.depth + 2, items: json::REQUEST.items + 8 };
+
+/// SHA-256 of a canonical action, with the version of the form it was taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+/// One call, frozen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    agent: AgentName,
+    capability: CapabilityName,
+    account: Option<String>,
+    arguments: Map<String, Value>,
+    bytes: Vec<u8>,
+    digest: Digest,
+}
+
+/// Why a call has no canonical action.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ActionError {
+    /// The text is not one unambiguous JSON value.
+    #[error(transparent)]
+    Json(#[from] json::JsonError),
+    /// The arguments are not an object.
+    #[error("arguments must be a JSON object")]
+    NotAnObject,
+    /// An argument the capability does not have.
+    #[error("`{capability}` has no argument `{argument}`")]
+    Unknown {
+        /// What was asked.
+        capability: CapabilityName,
+        /// The stranger, cut to length.
+        argument: String,
+    },
+    /// A required argument is absent.
+    #[error("`{capability}` needs the argument `{argument}`")]
+    Missing {
+        /// What was asked.
+        capability: CapabilityName,
+        /// What it lacks.
+        argument: String,
+    },
+    /// An argument of the wrong shape.
+    #[error("the argument `{argument}` must be {expected}")]
+    Shape {
+        /// Which one.
+        argument: String,
+        /// In words.
+        expected: &'static str,
+    },
+    /// Stored bytes that are not the canonical form of anything.
+    #[error("the stored action is not in canonical form")]
+    NotCanonical,
+    /// A name inside stored bytes is not a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl ActionError {
+    /// Stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Json(error) => error.code(),
+            Self::NotAnObject => "schema.not_an_object",
+            Self::Unknown { .. } => "schema.unknown_argument",
+            Self::Missing { .. } => "schema.missing_argument",
+            Self::Shape { .. } => "schema.wrong_type",
+            Self::NotCanonical | Self::Name(_) => "store.damaged_action",
+        }
+    }
+}
+
+impl Action {
+    /// Freezes a call of a known capability.
+    ///
+    /// # Errors
+    /// When the arguments are not exactly what the capability takes.
+    pub fn new(
+        capability: &Capability,
+        agent: AgentName,
+        account: Option<String>,
+        arguments: Value,
+    ) -> Result<Self, ActionError> {
+        let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
+        fit(capability, &arguments)?;
+        Ok(Self::freeze(capability.name.clone(), agent, account, arguments))
+    }
+
+    /// Freezes a call of a tool the catalogue cannot know (`custom:<tool>`): any object will do.
+    ///
+    /// # Errors
+    /// When the arguments are not an object.
+    pub fn custom(capability: CapabilityName, agent: AgentName, arguments: Value) -> Result<Self, ActionError> {
+        let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
+        Ok(Self::freeze(capability, agent, None, arguments))
+    }
+
+    fn freeze(
+        capability: CapabilityName,
+        agent: AgentName,
+        account: Option<String>,
+        arguments: Map<String, Value>,
+    ) -> Self {
+        let mut envelope = Map::new();
+        if let Some(account) = &account {
+            envelope.insert("account".into(), Value::String(account.clone()));
+        }
+        envelope.insert("agent".into(), Value::String(agent.as_str().into()));
+        envelope.insert("arguments".into(), Value::Object(arguments));
+        envelope.insert("capability".into(), Value::String(capability.as_str().into()));
+        envelope.insert("v".into(), Value::Number(VERSION.into()));
+        let envelope = Value::Object(envelope);
+        let bytes = json::canonical(&envelope);
+        let digest = Digest::of(&bytes);
+        let arguments = match envelope {
+            Value::Object(mut envelope) => match envelope.remove("arguments") {
+                Some(Value::Object(arguments)) => arguments,
+                _ => Map::new(),
+            },
+            _ => Map::new(),
+        };
+        Self { agent, capability, account, arguments, bytes, digest }
+    }
+
+    /// Reads stored bytes back.
+    ///
+    /// # Errors
+    /// When they are not, to the byte, the canonical form of an action.
+    pub fn from_stored(bytes: &[u8]) -> Result<Self, ActionError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Envelope {
+            #[serde(default)]
+            account: Option<String>,
+            agent: AgentName,
+            arguments: Map<String, Value>,
+            capability: CapabilityName,
+            v: u8,
+        }
+        let value = json::parse(bytes, &STORED)?;
+        let envelope: Envelope = serde_json::from_value(value).map_err(|_| ActionError::NotCanonical)?;
+        let action = Self::freeze(envelope.capability, envelope.agent, envelope.account, envelope.arguments);
+        if envelope.v != VERSION || action.bytes != bytes {
+            return Err(ActionError::NotCanonical);
+        }
+        Ok(action)
+    }
+
+    /// Who asked.
+    #[must_use]
+    pub fn agent(&self) -> &AgentName {
+        &self.agent
+    }
+    /// What was asked.
+    #[must_use]
+    pub fn capability(&self) -> &CapabilityName {
+        &self.capability
+    }
+    /// At which account of the service, if the call names one.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        self.account.as_deref()
+    }
+    /// With which arguments.
+    #[must_use]
+    pub fn arguments(&self) -> &Map<String, Value> {
+        &self.arguments
+    }
+    /// The canonical bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+    /// Their digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+/// Whether the arguments are exactly what the capability takes.
+fn fit(capability: &Capability, arguments: &Map<String, Value>) -> Result<(), ActionError> {
+    for (name, value) in arguments {
+        let param = capability.param(name).ok_or_else(|| ActionError::Unknown {
+            capability: capability.name.clone(),
+            argument: name.chars().take(64).collect(),
+        })?;
+        if let Some(expected) = misfit(param.kind, value) {
+            return Err(ActionError::Shape { argument: name.clone(), expected });
+        }
+    }
+    match capability.params.iter().find(|param| param.required && !arguments.contains_key(&param.name)) {
+        Some(param) => Err(ActionError::Missing { capability: capability.name.clone(), argument: param.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// What the value should have been, if it is not.
+fn misfit(kind: ParamKind, value: &Value) -> Option<&'static str> {
+    let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let (fits, expected) = match kind {
+        ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => (value.is_string(), "a text"),
+        ParamKind::Integer => (value.is_i64() || value.is_u64(), "a whole number"),
+        ParamKind::Number => (value.is_number(), "a number"),
+        ParamKind::Boolean => (value.is_boolean(), "true or false"),
+        ParamKind::Recipients => (value.is_string() || texts(value), "an address, or a list of addresses"),
+        ParamKind::Objects | ParamKind::Texts => (texts(value), "a list of texts"),
+        ParamKind::Object => (value.is_object(), "an object"),
+        ParamKind::Any => (true, "anything"),
+    };
+    (!fits).then_some(expected)
+}
+
+impl Digest {
+    /// Of canonical action bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::new().chain_update(DOMAIN).chain_update(bytes).finalize().into())
+    }
+    /// The version tag and the hash, as stored.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 33] {
+        let mut tagged = [VERSION; 33];
+        tagged.iter_mut().skip(1).zip(self.0).for_each(|(to, from)| *to = from);
+        tagged
+    }
+    /// Reads the stored form.
+    #[must_use]
+    pub fn from_bytes(tagged: &[u8]) -> Option<Self> {
+        match tagged.split_first() {
+            Some((&VERSION, hash)) => hash.try_into().ok().map(Self),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256-v1:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let digits = text.strip_prefix("sha256-v1:").ok_or(NameError::Prefix { expected: "sha256-v1:" })?;
+        crate::hex::decode::<32>(digits).map(Self).ok_or(NameError::Digits)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capability::Catalogue;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn send() -> Capability {
+        let text = "- {name: email.send, effect: write, class: consume_once, summary: s, params: [{name: to, kind: recipients, required: true}, {name: body, kind: content}, {name: n, kind: integer}]}";
+        Catalogue::from_yaml(text).unwrap().iter().next().unwrap().clone()
+    }
+
+    fn ask(arguments: Value) -> Result<Action, ActionError> {
+        Action::new(&send(), AgentName::new("clerk").unwrap(), None, arguments)
+    }
+
+    #[test]
+    fn the_bytes_and_digest_of_an_action_are_pinned() {
+        let action = ask(json!({"to": "a@b.c", "body": "hi"})).unwrap();
+        assert_eq!(
+            std::str::from_utf8(action.bytes()).unwrap(),
+            r#"{"agent":"clerk","arguments":{"body":"hi","to":"a@b.c"},"capability":"email.send","v":1}"#
+        );
+        assert_eq!(
+            action.digest().to_string(),
+            "sha256-v1:7186c134fa4237e18ecdee55c06e47ff97ec8d2e87354a4fb7370f7fed45d6c0"
+        );
+    }
+
+    #[test]
+    fn arguments_must_be_exactly_what_the_capability_takes() {
+        assert_eq!(ask(json!([])).unwrap_err().code(), "schema.not_an_object");
+        assert_eq!(ask(json!({"to": "a", "Bcc": "x"})).unwrap_err().code(), "schema.unknown_argument");
+        assert_eq!(ask(json!({"body": "x"})).unwrap_err().code(), "schema.missing_argument");
+        assert_eq!(ask(json!({"to": "a", "body": 7})).unwrap_err().code(), "schema.wrong_type");
+        assert_eq!(ask(json!({"to": ["a", 7]})).unwrap_err().code(), "schema.wrong_type");
+        assert_eq!(ask(json!({"to": "a", "n": 1.5})).unwrap_err().code(), "schema.wrong_type");
+    }
+
+    #[test]
+    fn stored_bytes_must_be_canonical() {
+        let action = ask(json!({"to": "a"})).unwrap();
+        assert_eq!(Action::from_stored(action.bytes()).unwrap(), action);
+        let spaced = String::from_utf8(action.bytes().to_vec()).unwrap().replace(':', ": ");
+        assert_eq!(Action::from_stored(spaced.as_bytes()), Err(ActionError::NotCanonical));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_byte_changes_the_digest(at in 0_usize..80, flip in 1_u8..=255) {
+            let action = ask(json!({"to": "a@b.c", "body": "hello"})).unwrap();
+            let mut bytes = action.bytes().to_vec();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            prop_assert_ne!(Digest::of(&bytes), action.digest());
+            // And the changed bytes are either no action at all or a different one.
+            if let Ok(other) = Action::from_stored(&bytes) {
+                prop_assert_ne!(other, action);
+            }
+        }
+
+        #[test]
+        fn the_order_of_arguments_does_not_matter(body in ".{0,20}", n in -5_i64..5) {
+            let one = json::parse(json!({"to": "a", "body": body, "n": n}).to_string().as_bytes(), &json::REQUEST).unwrap();
+            let text = format!(r#"{{"n":{n}.0,"body":{},"to":"\u0061"}}"#, serde_json::to_string(&body).unwrap());
+            if n == 0 { return Ok(()); }
+            let two = json::parse(text.as_bytes(), &json::REQUEST).unwrap();
+            prop_assert_eq!(ask(one).unwrap().digest(), ask(two).unwrap().digest());
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What can be asked, as data: the catalogue of capabilities with their arguments and effects.
+//!
+//! Doors, policy, CLI and docs read this one list. An argument the catalogue does not name does not
+//! exist: a call that sends it and a rule that tests it are both refused.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::clock::Span;
+use crate::ids::{CapabilityName, ServiceName};
+
+/// Whether a capability changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Answers from what we already have.
+    Read,
+    /// Changes something, here or at a service.
+    Write,
+}
+
+/// What "once" can mean for a write, and so what may be done when its outcome is unclear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    /// A: repeating it gives the same end state.
+    Absolute,
+    /// B: an inert handle is created first and can be consumed only once.
+    ConsumeOnce,
+    /// C: it carries our id in a place we can search.
+    Findable,
+    /// D: none of these. Never repeated without a person.
+    Opaque,
+}
+
+impl EffectClass {
+    /// All classes.
+    pub const ALL: [Self; 4] = [Self::Absolute, Self::ConsumeOnce, Self::Findable, Self::Opaque];
+
+    /// The word used in files and rows.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Absolute => "absolute",
+            Self::ConsumeOnce => "consume_once",
+            Self::Findable => "findable",
+            Self::Opaque => "opaque",
+        }
+    }
+
+    /// The class a stored word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == word)
+    }
+
+    /// How long a service's read side may lag before an absence there proves anything.
+    #[must_use]
+    pub const fn settle(self) -> Span {
+        match self {
+            Self::Absolute | Self::Opaque => Span::ZERO,
+            Self::ConsumeOnce => Span::from_secs(30),
+            Self::Findable => Span::from_secs(120),
+        }
+    }
+}
+
+/// The shape of one argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParamKind {
+    /// Any text.
+    Text,
+    /// Text whose size matters to policy (`content_size_*`).
+    Content,
+    /// A whole number.
+    Integer,
+    /// Any number.
+    Number,
+    /// True or false.
+    Boolean,
+    /// A file path, compared after lexical normalisation.
+    Path,
+    /// An address on the network.
+    Url,
+    /// Mail addresses: a comma-separated text or a list of texts.
+    Recipients,
+    /// Ids of objects; each one weighs as a write of its own.
+    Objects,
+    /// A list of texts.
+    Texts,
+    /// A JSON object.
+    Object,
+    /// Any JSON.
+    Any,
+}
+
+/// One argument of a capability.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Param {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub kind: ParamKind,
+    /// Whether a call must carry it.
+    #[serde(default)]
+    pub required: bool,
+    /// Whether it says who or where: recipients, hosts, paths, accounts.
+    #[serde(default)]
+    pub target: bool,
+    /// Whether it names the object the write changes; writes to one object keep their order.
+    #[serde(default)]
+    pub object: bool,
+}
+
+/// One thing that can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capability {
+    /// `email.send`.
+    pub name: CapabilityName,
+    /// What batch protection counts it under; the first part of the name unless given.
+    #[serde(default)]
+    pub service: Option<ServiceName>,
+    /// Read or write.
+    pub effect: Effect,
+    /// What an unclear outcome allows. Every write has one.
+    #[serde(default)]
+    pub class: Option<EffectClass>,
+    /// Whether the gateway can undo it.
+    #[serde(default)]
+    pub reversible: bool,
+    /// How long a write waits before it runs, in seconds, unless configured.
+    #[serde(default = "default_delay")]
+    pub delay_s: u64,
+    /// One sentence for people and models.
+    pub summary: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub params: Vec<Param>,
+}
+
+const fn default_delay() -> u64 {
+    30
+}
+
+/// Why a catalogue was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogueError {
+    /// Not readable.
+    #[error("the catalogue could not be read: {0}")]
+    Syntax(String),
+    /// The same name twice.
+    #[error("`{0}` is listed twice")]
+    Twice(CapabilityName),
+    /// A write without an effect class, or a read with one.
+    #[error("`{0}` is a write without an effect class, or a read with one")]
+    Class(CapabilityName),
+}
+
+impl Capability {
+    /// What batch protection and freezes call the service behind it.
+    #[must_use]
+    pub fn service(&self) -> ServiceName {
+        self.service.clone().unwrap_or_else(|| service_of(&self.name))
+    }
+
+    /// The argument of this name.
+    #[must_use]
+    pub fn param(&self, name: &str) -> Option<&Param> {
+        self.params.iter().find(|param| param.name == name)
+    }
+
+    /// Arguments of one kind.
+    pub fn params_of(&self, kind: ParamKind) -> impl Iterator<Item = &Param> {
+        self.params.iter().filter(move |param| param.kind == kind)
+    }
+
+    /// The key that keeps writes to one object in order, if the call names one.
+    #[must_use]
+    pub fn object_key(&self, account: Option<&str>, arguments: &Map<String, Value>) -> Option<String> {
+        let object = self.params.iter().find(|param| param.object)?;
+        let value = arguments.get(&object.name)?.as_str()?;
+        Some(format!("{}/{}/{value}", self.service(), account.unwrap_or("-")))
+    }
+}
+
+/// The service a name belongs to when no manifest says otherwise.
+#[must_use]
+pub fn service_of(capability: &CapabilityName) -> ServiceName {
+    let text = capability.as_str();
+    let first = text.split(['.', ':']).next().unwrap_or(text);
+    let first = first.get(..first.len().min(ServiceName::MAX)).unwrap_or(first);
+    // A part of a capability name only has characters a service name may have.
+    ServiceName::new(first).unwrap_or_else(|_| unreachable_service())
+}
+
+#[expect(
+    clippy::panic,
+    reason = "the alphabet of capability names is a subset of that of service names; a test walks it"
+)]
+fn unreachable_service() -> ServiceName {
+    panic!("a capability name starts with a valid service name")
+}
+
+/// Every capability known to this gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalogue {
+    by_name: BTreeMap<CapabilityName, Capability>,
+}
+
+impl Catalogue {
+    /// Reads a YAML list of capabilities.
+    ///
+    /// # Errors
+    /// When it is not readable, names a capability twice, or leaves a write without an effect class.
+    pub fn from_yaml(text: &str) -> Result<Self, CatalogueError> {
+        let list: Vec<Capability> =
+            serde_saphyr::from_str(text).map_err(|error| CatalogueError::Syntax(error.to_string()))?;
+        let mut catalogue = Self::default();
+        for capability in list {
+            catalogue.add(capability)?;
+        }
+        Ok(catalogue)
+    }
+
+    /// Adds one capability.
+    ///
+    /// # Errors
+    /// When the name is taken or the effect class does not fit the effect.
+    pub fn add(&mut self, capability: Capability) -> Result<(), CatalogueError> {
+        if (capability.effect == Effect::Write) != capability.class.is_some() {
+            return Err(CatalogueError::Class(capability.name));
+        }
+        let name = capability.name.clone();
+        if self.by_name.insert(name.clone(), capability).is_some() {
+            return Err(CatalogueError::Twice(name));
+        }
+        Ok(())
+    }
+
+    /// The capability of this name.
+    #[must_use]
+    pub fn get(&self, name: &CapabilityName) -> Option<&Capability> {
+        self.by_name.get(name)
+    }
+
+    /// All capabilities, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Capability> {
+        self.by_name.values()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_must_say_what_once_means_for_it() {
+        let text = "- {name: email.send, effect: write, summary: s}";
+        assert!(matches!(Catalogue::from_yaml(text), Err(CatalogueError::Class(_))));
+        let text = "- {name: email.send, effect: write, class: consume_once, summary: s}";
+        assert_eq!(Catalogue::from_yaml(text).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn unknown_keys_and_doubles_are_refused() {
+        assert!(Catalogue::from_yaml("- {name: a.b, effect: read, summary: s, colour: red}").is_err());
+        let twice = "- {name: a.b, effect: read, summary: s}\n- {name: a.b, effect: read, summary: s}";
+        assert!(matches!(Catalogue::from_yaml(twice), Err(CatalogueError::Twice(_))));
+    }
+
+    #[test]
+    fn every_capability_name_has_a_service() {
+        for name in ["email.send", "custom:deploy", "a", &"x".repeat(128), "a-b_c:d.e"] {
+            let service = service_of(&CapabilityName::new(name).unwrap());
+            assert!(name.starts_with(service.as_str()));
+        }
+    }
+
+    #[test]
+    fn one_object_has_one_key() {
+        let text = "- {name: email.delete, effect: write, class: absolute, summary: s, params: [{name: message_id, kind: text, object: true}]}";
+        let catalogue = Catalogue::from_yaml(text).unwrap();
+        let delete = catalogue.iter().next().unwrap();
+        let Value::Object(arguments) = serde_json::json!({"message_id": "m1"}) else { unreachable!() };
+        assert_eq!(delete.object_key(Some("ana"), &arguments).as_deref(), Some("email/ana/m1"));
+        assert_eq!(delete.object_key(None, &Map::new()), None);
+    }
+}

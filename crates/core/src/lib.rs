@@ -1,0 +1,22 @@
+//! The words of Sluicegate and its decisions.
+//!
+//! Pure: no IO, no async, no clock and no randomness of its own. A call is frozen into an
+//! [`action`], judged by policy into a [`tier`] with reasons, perhaps asked of a person, held,
+//! released, recorded. Every other crate speaks these words and takes these decisions from here.
+#![warn(missing_docs)]
+
+pub mod action;
+pub mod actor;
+pub mod audit;
+pub mod capability;
+pub mod clock;
+pub mod hex;
+pub mod ids;
+pub mod json;
+pub mod tier;
+
+pub use action::{Action, Digest};
+pub use actor::Actor;
+pub use clock::{Clock, Span, Timestamp};
+pub use ids::{AgentName, ApprovalId, CallId, CapabilityName, Entropy, HoldId, Ids, NodeName, PersonName, ServiceName};
+pub use tier::Tier;
