@@ -7,10 +7,12 @@
 
 pub mod action;
 pub mod actor;
+pub mod approval;
 pub mod audit;
 pub mod capability;
 pub mod clock;
 pub mod hex;
+pub mod hold;
 pub mod ids;
 pub mod json;
 pub mod tier;

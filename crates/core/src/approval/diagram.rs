@@ -1,0 +1,95 @@
+//! The question's lifecycle as a list of edges and as a picture, both drawn from the code.
+
+use crate::actor::Actor;
+use crate::approval::{Answer, ApprovalMove, ApprovalState};
+use crate::clock::Timestamp;
+use crate::hold::diagram::Edge;
+use crate::ids::{ApprovalId, NodeName};
+
+/// Every edge that [`ApprovalState::apply`] allows, sorted.
+#[must_use]
+pub fn edges() -> Vec<Edge> {
+    let mut edges: Vec<Edge> = states()
+        .into_iter()
+        .flat_map(|state| {
+            moves().into_iter().filter_map(move |step| {
+                let (from, by) = (state.word(), step.word());
+                state.clone().apply(step).ok().map(|next| Edge { from, by, to: next.word() })
+            })
+        })
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    edges
+}
+
+/// The lifecycle as a Mermaid state diagram.
+#[must_use]
+pub fn mermaid() -> String {
+    let arrows = edges().into_iter().map(|edge| format!("    {} --> {}: {}\n", edge.from, edge.to, edge.by));
+    format!("stateDiagram-v2\n    [*] --> pending: ask\n{}", arrows.collect::<String>())
+}
+
+fn someone() -> Actor {
+    NodeName::new("node").map_or_else(|_| unreachable_name(), Actor::Node)
+}
+
+#[expect(clippy::panic, reason = "`node` is a valid node name; the tests call this")]
+fn unreachable_name() -> Actor {
+    panic!("`node` is a node name")
+}
+
+/// Now, for the samples: after every question was put, before any ran out.
+const NOW: Timestamp = Timestamp::from_millis(5);
+const LATER: Timestamp = Timestamp::from_millis(10);
+
+/// One sample of every state, open ones both in time and overdue.
+#[must_use]
+pub fn states() -> Vec<ApprovalState> {
+    let (by, at, answer) = (someone(), NOW, Answer::Once);
+    vec![
+        ApprovalState::Pending { expires_at: LATER },
+        ApprovalState::Approved { by: by.clone(), at, answer, valid_until: LATER },
+        ApprovalState::Consumed { by: by.clone(), at, answer, valid_until: LATER },
+        ApprovalState::Denied { by: by.clone(), at },
+        ApprovalState::Expired { at },
+        ApprovalState::Withdrawn { at },
+        ApprovalState::Superseded { by, at, replacement: ApprovalId::from_bits(2) },
+        ApprovalState::Lapsed { at },
+        ApprovalState::Revoked { at },
+    ]
+}
+
+/// One sample of every move, at a moment when it may happen.
+#[must_use]
+pub fn moves() -> Vec<ApprovalMove> {
+    let (by, at) = (someone(), NOW);
+    vec![
+        ApprovalMove::Approve { by: by.clone(), at, answer: Answer::Once, valid_until: LATER },
+        ApprovalMove::Deny { by: by.clone(), at },
+        ApprovalMove::Supersede { by, at, replacement: ApprovalId::from_bits(2) },
+        ApprovalMove::Expire { at: LATER },
+        ApprovalMove::Withdraw { at },
+        ApprovalMove::Consume { now: NOW },
+        ApprovalMove::Lapse { at: LATER },
+        ApprovalMove::Revoke { at },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_samples_name_every_state_and_move_once() {
+        assert_eq!(states().iter().map(ApprovalState::word).collect::<BTreeSet<_>>().len(), 9);
+        assert_eq!(moves().iter().map(ApprovalMove::word).collect::<BTreeSet<_>>().len(), 8);
+    }
+
+    #[test]
+    fn only_pending_can_become_approved() {
+        let into: Vec<_> = edges().into_iter().filter(|edge| edge.to == "approved").map(|edge| edge.from).collect();
+        assert_eq!(into, ["pending"]);
+    }
+}
