@@ -7,12 +7,17 @@
 
 pub mod action;
 pub mod actor;
+pub mod approval;
 pub mod audit;
+pub mod backoff;
+pub mod batch;
 pub mod capability;
 pub mod clock;
+pub mod grace;
 pub mod hex;
 pub mod ids;
 pub mod json;
+pub mod recipients;
 pub mod tier;
 
 pub use action::{Action, Digest};
