@@ -13,11 +13,14 @@ pub mod backoff;
 pub mod batch;
 pub mod capability;
 pub mod clock;
+pub mod crash;
 pub mod grace;
 pub mod hex;
 pub mod ids;
 pub mod json;
 pub mod recipients;
+pub mod refusal;
+pub mod rollback;
 pub mod tier;
 
 pub use action::{Action, Digest};

@@ -93,12 +93,16 @@ fn recipient(part: &[Marked]) -> Option<Recipient> {
         0 => at_signs(&text).max(1),
         more => more,
     };
-    let angle = outside.rsplit_once('<').and_then(|(_, rest)| rest.split_once('>'));
-    let address = match angle {
-        Some((address, _)) => address.trim().to_owned(),
-        None => text.trim().to_owned(),
-    };
+    let address = between_angles(part).unwrap_or(text).trim().to_owned();
     Some(Recipient { address, people })
+}
+
+/// What stands in the last pair of angle brackets, if there is one. Brackets in quotes are none.
+fn between_angles(part: &[Marked]) -> Option<String> {
+    let start = part.iter().rposition(|&marked| marked == ('<', false))?;
+    let inside = part.get(start + 1..)?;
+    let end = inside.iter().position(|&marked| marked == ('>', false))?;
+    Some(inside.iter().take(end).map(|&(c, _)| c).collect())
 }
 
 #[cfg(test)]
@@ -126,6 +130,13 @@ mod tests {
         let value = json!(r#""Berg, Ana" <a@b.c>, Dan <d@e.f>, "quote \", more" <g@h.i>"#);
         assert_eq!(addresses(value.clone()), ["a@b.c", "d@e.f", "g@h.i"]);
         assert_eq!(people(&value), 3);
+    }
+
+    #[test]
+    fn brackets_count_outside_quotes_only() {
+        assert_eq!(addresses(json!(r#""<x@y.z>" <a@b.c>"#)), ["a@b.c"]);
+        assert_eq!(addresses(json!(r#"Ana <"a b"@c.d>"#)), [r#""a b"@c.d"#]);
+        assert_eq!(addresses(json!("Ana <a@b.c")), ["Ana <a@b.c"], "half a bracket is part of the text");
     }
 
     #[test]
