@@ -142,9 +142,7 @@ impl fmt::Display for Retry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::After(span) => write!(f, "after {span}"),
-            Self::Never | Self::AfterChange | Self::AfterPerson | Self::SafeToRepeat => {
-                f.write_str(&self.as_str().replace('_', " "))
-            }
+            Self::Never | Self::AfterChange | Self::AfterPerson | Self::SafeToRepeat => f.write_str(self.as_str()),
         }
     }
 }
