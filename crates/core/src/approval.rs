@@ -11,7 +11,9 @@ use crate::actor::Actor;
 use crate::clock::{Span, Timestamp};
 use crate::ids::{AgentName, ApprovalId, HoldId, ServiceName};
 
+pub mod allowance;
 pub mod diagram;
+pub mod reply;
 
 /// How long a question stays open unless configured.
 pub const DEFAULT_EXPIRY: Span = Span::from_hours(1);

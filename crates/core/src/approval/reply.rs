@@ -1,0 +1,292 @@
+//! The six-line menu and the one reply it takes.
+//!
+//! Takes the text a person sent back, without quotes and signature; gives their answer, or says why
+//! it is none. Promise: a yes is exact. Only a lone `1`, `2` or `6`, or a `4` or `5` with a text,
+//! allows anything; whatever else a person writes changes nothing and shows the menu again.
+
+/// The menu, the same for every question.
+pub const MENU: &str = "\
+1  Allow once
+2  Allow for this session
+3  Deny
+4  Allow once and add a note (reply: 4 your note)
+5  Change, then allow once (reply: 5 the changed text)
+6  Always allow this action type (until revoked)";
+
+/// The longest note or changed text, in characters.
+pub const LONGEST_PAYLOAD: usize = 4096;
+
+/// What a person answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// 1: this one.
+    Once,
+    /// 2: this one and its like, for the session.
+    Session,
+    /// 3: no.
+    Deny,
+    /// 4: this one, with words for the agent. They are data and mean nothing to the gateway.
+    Note(String),
+    /// 5: not this one but the text given here.
+    Amend(String),
+    /// 6: this one and its like, until revoked.
+    Always,
+}
+
+/// Why a text is not an answer. Nothing was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unclear {
+    /// There is no text.
+    #[error("the reply is empty")]
+    Empty,
+    /// It does not start with one of the six digits on its own.
+    #[error("a reply starts with one digit from 1 to 6")]
+    NoCode,
+    /// A note or a change without its text.
+    #[error("`{code}` needs a text after it")]
+    PayloadMissing {
+        /// The digit that was sent.
+        code: &'static str,
+    },
+    /// More words than the answer takes. They may take it back, so it does not count.
+    #[error("`{code}` stands alone, without further words")]
+    PayloadUnwanted {
+        /// The digit that was sent.
+        code: &'static str,
+    },
+    /// A text longer than [`LONGEST_PAYLOAD`].
+    #[error("the text after the digit is longer than {LONGEST_PAYLOAD} characters")]
+    PayloadTooLong,
+}
+
+/// Reads a reply. Every word of the text counts, so hand in only what the person wrote.
+///
+/// # Errors
+/// When the text is not exactly one of the six answers.
+pub fn parse(text: &str) -> Result<Reply, Unclear> {
+    let text = text.trim();
+    let digit = text.chars().next().ok_or(Unclear::Empty)?;
+    // The digits are ASCII: `１`, `①` and `1️⃣` are somebody's decoration, not this menu's code.
+    let code = CODES.into_iter().find(|code| code.starts_with(digit)).ok_or(Unclear::NoCode)?;
+    let rest = text.strip_prefix(code).unwrap_or_default();
+    if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
+        return Err(Unclear::NoCode);
+    }
+    let payload = rest.trim();
+    match code {
+        "4" => required(code, payload).map(Reply::Note),
+        "5" => required(code, payload).map(Reply::Amend),
+        _ if !payload.is_empty() => Err(Unclear::PayloadUnwanted { code }),
+        "1" => Ok(Reply::Once),
+        "2" => Ok(Reply::Session),
+        "3" => Ok(Reply::Deny),
+        "6" => Ok(Reply::Always),
+        _ => Err(Unclear::NoCode),
+    }
+}
+
+/// The first block of a longer text: from its first line that is not blank up to the next blank or
+/// quoted one. This is all of a mail that counts as the reply.
+#[must_use]
+pub fn first_block(text: &str) -> String {
+    let lines = text.lines().skip_while(|line| line.trim().is_empty());
+    let block: Vec<&str> =
+        lines.take_while(|line| !line.trim().is_empty() && !line.trim_start().starts_with('>')).collect();
+    block.join("\n")
+}
+
+const CODES: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
+
+fn required(code: &'static str, payload: &str) -> Result<String, Unclear> {
+    if !payload.chars().any(is_visible) {
+        return Err(Unclear::PayloadMissing { code });
+    }
+    if payload.chars().count() > LONGEST_PAYLOAD {
+        return Err(Unclear::PayloadTooLong);
+    }
+    Ok(payload.to_owned())
+}
+
+/// Whether a reader would see it: a change to a text of nothing but joiners is a slip, not a wish.
+fn is_visible(c: char) -> bool {
+    let formats = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}');
+    !c.is_whitespace() && !c.is_control() && !formats
+}
+
+impl Reply {
+    /// The digit, as the wire carries it.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Once => "1",
+            Self::Session => "2",
+            Self::Deny => "3",
+            Self::Note(_) => "4",
+            Self::Amend(_) => "5",
+            Self::Always => "6",
+        }
+    }
+
+    /// Whether anything may happen because of it.
+    #[must_use]
+    pub const fn allows(&self) -> bool {
+        match self {
+            Self::Once | Self::Session | Self::Note(_) | Self::Amend(_) | Self::Always => true,
+            Self::Deny => false,
+        }
+    }
+}
+
+impl Unclear {
+    /// Stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Empty
+            | Self::NoCode
+            | Self::PayloadMissing { .. }
+            | Self::PayloadUnwanted { .. }
+            | Self::PayloadTooLong => "approval.unclear_reply",
+        }
+    }
+
+    /// What the person is told: that nothing happened, why, and the menu again.
+    #[must_use]
+    pub fn repeat(&self) -> String {
+        format!("Nothing was decided: {self}. The question is still open. Please reply with one of these:\n\n{MENU}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_line_of_the_menu_has_its_reply() {
+        for (text, reply) in [
+            ("1", Reply::Once),
+            ("2", Reply::Session),
+            ("3", Reply::Deny),
+            ("4 add logs", Reply::Note("add logs".into())),
+            ("5 npm test", Reply::Amend("npm test".into())),
+            ("6", Reply::Always),
+            (" \r\n\t1\u{a0}\n", Reply::Once),
+            ("4\nadd logs", Reply::Note("add logs".into())),
+            ("5   Dear Ana,\n\nyes.\n", Reply::Amend("Dear Ana,\n\nyes.".into())),
+            ("4 1", Reply::Note("1".into())),
+        ] {
+            assert_eq!(parse(text), Ok(reply.clone()), "{text:?}");
+            assert!(text.trim().starts_with(reply.code()));
+        }
+        let codes: Vec<&str> = MENU.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(codes, CODES);
+    }
+
+    #[test]
+    fn words_after_a_yes_take_it_back() {
+        for text in ["1 and 2", "1 thanks", "1\nno wait", "1\n\nno wait", "2 3", "6 if you must", "1 ?", "1 > 1"] {
+            assert!(matches!(parse(text), Err(Unclear::PayloadUnwanted { .. })), "{text:?}");
+        }
+        assert_eq!(parse("3 never"), Err(Unclear::PayloadUnwanted { code: "3" }));
+    }
+
+    #[test]
+    fn anything_but_a_digit_on_its_own_decides_nothing() {
+        for text in [
+            "no",
+            "yes",
+            "ok",
+            "3?",
+            "1?",
+            "1.",
+            "1)",
+            "1,",
+            "(1)",
+            "#1",
+            "+1",
+            "-1",
+            "01",
+            "11",
+            "12",
+            "1.0",
+            "0",
+            "7",
+            "1st",
+            "4add logs",
+            "> 1",
+            "\"1\"",
+            "１",
+            "①",
+            "❶",
+            "1️⃣",
+            "1\u{20e3}",
+            "١",
+            "一",
+            "¹",
+            "👍",
+            "I",
+            "l",
+            "1\u{200b}",
+            "\u{200b}1",
+            "\u{feff}1",
+            "\u{202e}1",
+            "1\0",
+        ] {
+            assert_eq!(parse(text), Err(Unclear::NoCode), "{text:?}");
+        }
+        for text in ["", "  ", "\r\n\n", "\u{a0}"] {
+            assert_eq!(parse(text), Err(Unclear::Empty), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_note_and_a_change_need_their_text() {
+        for text in ["4", "4  ", "4 \u{200b}\u{feff}", "4\n\n"] {
+            assert_eq!(parse(text), Err(Unclear::PayloadMissing { code: "4" }), "{text:?}");
+        }
+        assert_eq!(parse("5"), Err(Unclear::PayloadMissing { code: "5" }));
+        assert!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD))).is_ok());
+        assert_eq!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD + 1))), Err(Unclear::PayloadTooLong));
+    }
+
+    #[test]
+    fn the_first_block_of_a_mail_ends_where_the_quote_begins() {
+        assert_eq!(first_block("4 add logs\n\nOn Tue..."), "4 add logs");
+        assert_eq!(first_block("\r\n \r\n1\r\n> 2\r\n"), "1");
+        assert_eq!(first_block("5 one\r\ntwo\r\n\r\nthree"), "5 one\ntwo");
+        assert_eq!(first_block("> 1\n\n1"), "", "a quote in front is no reply, and neither is what follows");
+        assert_eq!(first_block(""), "");
+    }
+
+    #[test]
+    fn an_unclear_reply_gets_a_friendly_answer_with_the_menu() {
+        assert_eq!(
+            parse("1 thanks").unwrap_err().repeat(),
+            format!(
+                "Nothing was decided: `1` stands alone, without further words. The question is still open. \
+                 Please reply with one of these:\n\n{MENU}"
+            )
+        );
+        assert_eq!(Unclear::NoCode.code(), "approval.unclear_reply");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_allows_but_the_exact_form(text in "\\PC{0,3}[0-9\\PC]{0,2}[ \\n]{0,2}[a-z0-9]{0,3}") {
+            if parse(&text).is_ok_and(|reply| reply.allows()) {
+                let text = text.trim();
+                let lone = ["1", "2", "6"].contains(&text);
+                let with_text = text.starts_with(['4', '5']) && text.chars().nth(1).is_some_and(char::is_whitespace);
+                prop_assert!(lone || with_text, "{text:?}");
+            }
+        }
+
+        #[test]
+        fn a_payload_comes_back_as_it_was_sent(payload in "[a-z1-6>][a-z \\n1-6>]{0,40}[a-z]") {
+            prop_assert_eq!(parse(&format!("5 {payload}")), Ok(Reply::Amend(payload)));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Batch protection: how much a write weighs, and whether it still fits its window.
+//!
+//! Takes a call and what the agent did at this service of late; gives the weight and a verdict.
+//! Promise: within any stretch of time as long as the window, what fitted adds up to no more than the
+//! limit, whatever the clock does. Counters live in the store as rows, one per slot of the window; a
+//! slot counts until all of it is older than the window, so an edge forgets late, never early.
+
+use serde_json::{Map, Value};
+
+use crate::capability::{Capability, ParamKind};
+use crate::clock::{Span, Timestamp};
+use crate::recipients;
+
+/// This many recipients, or any part of them, weigh as much as one object.
+pub const RECIPIENTS_PER_UNIT: u32 = 5;
+/// How finely a window is remembered.
+const SLOTS: u64 = 60;
+
+/// How much an agent may do at one service within a span that slides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The most that fits.
+    pub limit: u32,
+    /// How long a write is remembered.
+    pub span: Span,
+}
+
+/// One write on the scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weighing {
+    /// What the window holds already.
+    pub used: u32,
+    /// What the write adds.
+    pub weight: u32,
+    /// The most that fits.
+    pub limit: u32,
+}
+
+/// What the scales say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    /// It goes on its way.
+    Fits,
+    /// A person decides, about this write and those that still wait.
+    Trips,
+}
+
+/// How much a call weighs: what it touches, not one per call. At least 1.
+#[must_use]
+pub fn weigh(capability: &Capability, arguments: &Map<String, Value>) -> u32 {
+    let count = |kind: ParamKind, size: fn(&Value) -> u32| {
+        let given = capability.params_of(kind).filter_map(|param| arguments.get(&param.name));
+        given.fold(0_u32, |sum, value| sum.saturating_add(size(value)))
+    };
+    let objects = count(ParamKind::Objects, elements);
+    // Recipients are added up before they are divided: five arguments with one each are five people.
+    let people = count(ParamKind::Recipients, recipients::people);
+    objects.saturating_add(people.div_ceil(RECIPIENTS_PER_UNIT)).max(1)
+}
+
+fn elements(value: &Value) -> u32 {
+    value.as_array().map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX))
+}
+
+impl Default for Window {
+    /// Five within ten minutes.
+    fn default() -> Self {
+        Self { limit: 5, span: Span::from_mins(10) }
+    }
+}
+
+impl Window {
+    /// The slot a write at this moment is counted in.
+    #[must_use]
+    pub fn slot_of(&self, at: Timestamp) -> i64 {
+        at.as_millis().div_euclid(self.slot_millis())
+    }
+
+    /// The first slot that still counts. The store adds up every slot from here on, later ones
+    /// included: a clock that was set back must not hide what was written before.
+    #[must_use]
+    pub fn oldest_slot(&self, now: Timestamp) -> i64 {
+        self.slot_of(now - self.span)
+    }
+
+    /// Puts a write on the scales.
+    #[must_use]
+    pub const fn weighing(&self, used: u32, weight: u32) -> Weighing {
+        Weighing { used, weight, limit: self.limit }
+    }
+
+    fn slot_millis(&self) -> i64 {
+        i64::try_from(self.span.as_millis().div_ceil(SLOTS)).unwrap_or(i64::MAX).max(1)
+    }
+}
+
+impl Weighing {
+    /// Whether it fits.
+    #[must_use]
+    pub const fn balance(self) -> Balance {
+        if self.used.saturating_add(self.weight) <= self.limit { Balance::Fits } else { Balance::Trips }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capability::Catalogue;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn weight(arguments: Value) -> u32 {
+        let text = "- {name: email.send, effect: write, class: consume_once, summary: s, params: [{name: to, kind: recipients}, {name: bcc, kind: recipients}, {name: ids, kind: objects}, {name: tags, kind: texts}]}";
+        let catalogue = Catalogue::from_yaml(text).unwrap();
+        let Value::Object(arguments) = arguments else { unreachable!() };
+        weigh(catalogue.iter().next().unwrap(), &arguments)
+    }
+
+    fn people(n: usize) -> String {
+        (0..n).map(|i| format!("p{i}@b.c")).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn every_write_weighs_at_least_one() {
+        assert_eq!(weight(json!({})), 1);
+        assert_eq!(weight(json!({"to": "a@b.c"})), 1);
+        assert_eq!(weight(json!({"ids": []})), 1);
+        assert_eq!(weight(json!({"tags": ["a", "b", "c"]})), 1);
+    }
+
+    #[test]
+    fn every_object_and_every_started_five_recipients_count() {
+        assert_eq!(weight(json!({"ids": ["a", "b", "c"]})), 3);
+        assert_eq!(weight(json!({"to": people(5)})), 1);
+        assert_eq!(weight(json!({"to": people(6)})), 2);
+        assert_eq!(weight(json!({"to": people(3), "bcc": people(3)})), 2);
+        assert_eq!(weight(json!({"to": people(1), "bcc": people(500)})), 101);
+        assert_eq!(weight(json!({"ids": ["a", "b"], "to": people(11)})), 5);
+    }
+
+    #[test]
+    fn the_sixth_write_in_ten_minutes_trips_and_the_first_after_them_fits() {
+        let mut counters = Counters::new(Window::default());
+        assert_eq!((0..5).map(|s| counters.admit(s * 1000, 1)).collect::<Vec<_>>(), [Balance::Fits; 5]);
+        assert_eq!(counters.admit(5_000, 1), Balance::Trips);
+        assert_eq!(counters.admit(600_000, 1), Balance::Trips, "the first is exactly ten minutes old");
+        assert_eq!(counters.admit(610_000, 1), Balance::Fits, "its slot of ten seconds has left the window");
+    }
+
+    #[test]
+    fn one_write_heavier_than_the_window_trips_it() {
+        assert_eq!(Window::default().weighing(0, 6).balance(), Balance::Trips);
+        assert_eq!(Window::default().weighing(0, 5).balance(), Balance::Fits);
+        assert_eq!(Window::default().weighing(u32::MAX, u32::MAX).balance(), Balance::Trips);
+        assert_eq!(Window { limit: 0, ..Window::default() }.weighing(0, 1).balance(), Balance::Trips);
+    }
+
+    /// The store as it will be: one counter per slot. Beside it, what truly happened.
+    struct Counters {
+        window: Window,
+        rows: BTreeMap<i64, u32>,
+        exact: Vec<(i64, u32)>,
+    }
+
+    impl Counters {
+        fn new(window: Window) -> Self {
+            Self { window, rows: BTreeMap::new(), exact: Vec::new() }
+        }
+        fn used(&self, now: i64) -> u32 {
+            self.rows.range(self.window.oldest_slot(Timestamp::from_millis(now))..).map(|(_, weight)| weight).sum()
+        }
+        fn admit(&mut self, now: i64, weight: u32) -> Balance {
+            let balance = self.window.weighing(self.used(now), weight).balance();
+            if balance == Balance::Fits {
+                *self.rows.entry(self.window.slot_of(Timestamp::from_millis(now))).or_default() += weight;
+                self.exact.push((now, weight));
+            }
+            balance
+        }
+        /// The most that fitted into any stretch as long as the window, both ends included.
+        fn fullest(&self) -> u32 {
+            let span = i64::try_from(self.window.span.as_millis()).unwrap();
+            let within = |from: i64| {
+                let inside = self.exact.iter().filter(|(at, _)| (from..=from + span).contains(at));
+                inside.map(|(_, weight)| weight).sum::<u32>()
+            };
+            self.exact.iter().map(|(at, _)| within(*at)).max().unwrap_or(0)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_stretch_as_long_as_the_window_holds_more_than_the_limit(
+            limit in 0_u32..12, span in 0_u64..5_000,
+            writes in prop::collection::vec((-3_000_i64..12_000, 1_u32..4), 0..120), steady in any::<bool>(),
+        ) {
+            // Unsorted moments are a clock that jumps back and forth.
+            let mut writes = writes;
+            if steady { writes.sort_unstable(); }
+            let mut counters = Counters::new(Window { limit, span: Span::from_millis(span) });
+            for (at, weight) in writes {
+                counters.admit(at, weight);
+            }
+            prop_assert!(counters.fullest() <= limit);
+        }
+
+        #[test]
+        fn a_write_is_remembered_for_its_span_and_at_most_one_slot_longer(
+            span in 1_u64..100_000, at in -100_000_i64..100_000, later in 0_i64..250_000,
+        ) {
+            let window = Window { limit: 5, span: Span::from_millis(span) };
+            let counted = window.slot_of(Timestamp::from_millis(at))
+                >= window.oldest_slot(Timestamp::from_millis(at + later));
+            let (span, slot) = (i64::try_from(span).unwrap(), window.slot_millis());
+            if later <= span { prop_assert!(counted); }
+            if later >= span + slot { prop_assert!(!counted); }
+        }
+    }
+}

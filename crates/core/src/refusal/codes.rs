@@ -1,0 +1,377 @@
+//! The table of refusals: one entry per code, grouped by the room that says no.
+//!
+//! The words go to agents. They say what happened and what to do instead; where a person or a rule has
+//! answered, they say that the answer is one, so that no model takes it for a fault to work around.
+
+use std::fmt;
+
+use super::Retry;
+use super::Retry::{After, AfterChange, AfterPerson, Never, SafeToRepeat};
+use crate::clock::Span;
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $status:literal, $retry:expr, $meaning:literal, $hint:literal;)*) => {
+        /// Why an agent was told no.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $(#[doc = concat!("`", $code, "`: ", $meaning, ".")] $name,)*
+        }
+
+        impl Code {
+            /// All codes, room by room.
+            pub const ALL: [Self; [$(Self::$name),*].len()] = [$(Self::$name),*];
+
+            /// The stable text: `room.what`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The HTTP status it is answered with.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// Whether and when the same call makes sense again.
+            #[must_use]
+            pub const fn retry(self) -> Retry {
+                match self { $(Self::$name => $retry,)* }
+            }
+
+            /// What happened.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
+            }
+
+            /// What to do instead, addressed to the agent.
+            #[must_use]
+            pub const fn hint(self) -> &'static str {
+                match self { $(Self::$name => $hint,)* }
+            }
+        }
+    };
+}
+
+impl Code {
+    /// The code with this text.
+    #[must_use]
+    pub fn from_code(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text)
+    }
+
+    /// The part before the dot.
+    #[must_use]
+    pub fn room(self) -> &'static str {
+        self.as_str().split_once('.').map_or(self.as_str(), |(room, _)| room)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+const fn secs(n: u64) -> Retry {
+    After(Span::from_secs(n))
+}
+
+codes! {
+    // The doors: a request that never became a call.
+    DoorTooLarge = "door.too_large", 413, AfterChange,
+        "the request is larger than this door accepts",
+        "send less in one call, or refer to stored items by their ids";
+    DoorTooSlow = "door.too_slow", 408, SafeToRepeat,
+        "the request did not arrive in time",
+        "send it again with the same idempotency key";
+    DoorTooMany = "door.too_many", 429, secs(10),
+        "too many requests from this agent at once",
+        "wait as long as advised and send fewer at a time; more connections do not help";
+    DoorOverloaded = "door.overloaded", 503, secs(5),
+        "the gateway has more work than it can take",
+        "wait as long as advised and send the same call again";
+    DoorOrigin = "door.origin", 403, Never,
+        "the request came from a web page or host that is not configured",
+        "an operator can add the origin to the configuration; the agent cannot change this";
+    DoorMediaType = "door.media_type", 415, AfterChange,
+        "the content type of the request is not accepted here",
+        "send JSON with content type application/json";
+    DoorNotFound = "door.not_found", 404, AfterChange,
+        "there is nothing at this address",
+        "check the path; GET /v1/capabilities lists what can be asked";
+    DoorMethod = "door.method", 405, AfterChange,
+        "this address does not take this method",
+        "use the method the API description names for it";
+    DoorHeaders = "door.headers", 400, AfterChange,
+        "a header is missing or contradicts the body",
+        "make headers and body say the same";
+    DoorVersion = "door.version", 400, AfterChange,
+        "this protocol version is not spoken here",
+        "use one of the versions the gateway offers";
+
+    // Identity: who asks.
+    IdentityMissing = "identity.missing", 401, AfterChange,
+        "the request carries no credential",
+        "send the agent key in the Authorization header";
+    IdentityUnknown = "identity.unknown", 401, AfterPerson,
+        "the credential is not known here",
+        "ask the person who runs the gateway for a working agent key; do not try other keys";
+    IdentityRevoked = "identity.revoked", 401, AfterPerson,
+        "the credential was revoked",
+        "stop and tell your user; only an operator can issue a new key";
+    IdentityWrongKind = "identity.wrong_kind", 403, Never,
+        "this kind of credential does not work at this address",
+        "agent keys, operator tokens and inbox keys never stand in for each other; use your own";
+    IdentityNotAllowed = "identity.not_allowed", 403, AfterPerson,
+        "this credential may not do this",
+        "an operator can grant the role; the agent cannot change this";
+    IdentityPaused = "identity.paused", 403, AfterPerson,
+        "this agent is paused by a person",
+        "stop and tell your user; do not continue under another name";
+    IdentitySession = "identity.session", 404, AfterChange,
+        "the session is not known, has ended or belongs to someone else",
+        "open a session with POST /v1/sessions and use the id it returns";
+
+    // JSON: a text with no meaning, or with two.
+    JsonTooLarge = "json.too_large", 413, AfterChange,
+        "the JSON text is too long",
+        "send less in one call";
+    JsonTooDeep = "json.too_deep", 400, AfterChange,
+        "the JSON is nested too deeply",
+        "flatten the arguments";
+    JsonTooManyItems = "json.too_many_items", 400, AfterChange,
+        "the JSON has too many keys and elements",
+        "send less in one call";
+    JsonLossyNumber = "json.lossy_number", 400, AfterChange,
+        "a number would lose digits",
+        "send it as a string";
+    JsonDuplicateKey = "json.duplicate_key", 400, AfterChange,
+        "a key appears twice in one object",
+        "send each key once";
+    JsonSyntax = "json.syntax", 400, AfterChange,
+        "the text is not valid JSON",
+        "correct the JSON at the place named";
+
+    // Schema: a call that is not one of ours.
+    SchemaUnknownCapability = "schema.unknown_capability", 404, AfterChange,
+        "there is no capability of this name",
+        "use a name that GET /v1/capabilities lists; upper and lower case matter";
+    SchemaNotAnObject = "schema.not_an_object", 422, AfterChange,
+        "the arguments are not a JSON object",
+        "send the arguments as an object with their names as keys";
+    SchemaUnknownArgument = "schema.unknown_argument", 422, AfterChange,
+        "the capability has no argument of this name",
+        "leave the argument out or use the name the capability lists";
+    SchemaMissingArgument = "schema.missing_argument", 422, AfterChange,
+        "a required argument is missing",
+        "add the argument; ask your user if you do not know its value";
+    SchemaWrongType = "schema.wrong_type", 422, AfterChange,
+        "an argument has the wrong type",
+        "send the argument in the shape the capability lists";
+    SchemaBadName = "schema.bad_name", 422, AfterChange,
+        "an id or name is not in its proper form",
+        "use ids exactly as the gateway returned them";
+    SchemaUnknownAccount = "schema.unknown_account", 422, AfterChange,
+        "there is no connected account of this name",
+        "leave the account out to use the default, or name one that is connected";
+
+    // Policy: the rules say no.
+    PolicyBlocked = "policy.blocked", 403, Never,
+        "a rule blocks this call",
+        "this is a decision, not a fault: do not try another way to the same effect; tell your user which rule it was";
+    PolicyUnavailable = "policy.unavailable", 503, AfterPerson,
+        "the rules could not be read, so nothing is allowed",
+        "stop and tell your user; an operator has to repair the policy files";
+
+    // Batch: too much at once.
+    BatchWindow = "batch.window", 403, AfterPerson,
+        "too many writes at this service in a short time; a person decides about all of them together",
+        "stop sending further writes of this kind and wait for the decision; do not split the work or slow it down to get past the limit";
+
+    // Leak scan: something that must not leave.
+    LeakFound = "leak.found", 403, AfterChange,
+        "the call holds something that must not leave, such as a secret or private data",
+        "leave that content out if the task can be done without it; do not encode, split or reword it to get past the check";
+
+    // Content from outside.
+    ContentWithheld = "content.withheld", 403, AfterPerson,
+        "the item is withheld because it looks like an attack on agents",
+        "go on without the item; your user can look at it and release it";
+
+    // Approval: what people answered, or did not.
+    ApprovalDenied = "approval.denied", 403, Never,
+        "a person said no",
+        "this is an answer, not a fault: do not ask again or reach the same effect another way; ask your user how to go on";
+    ApprovalExpired = "approval.expired", 403, AfterPerson,
+        "nobody answered in time, which counts as no",
+        "nothing was done and nothing is broken: do not work around it; tell your user, who can have it asked again";
+    ApprovalAlreadyDecided = "approval.already_decided", 409, Never,
+        "the question already has its answer, and that answer stands",
+        "read the decision; a second one changes nothing";
+    ApprovalUnclearReply = "approval.unclear_reply", 422, AfterChange,
+        "the reply is not one of the six answers, so nothing was decided",
+        "reply with one of the six lines of the menu; 4 and 5 need a text, the others stand alone";
+    ApprovalWithdrawn = "approval.withdrawn", 409, Never,
+        "the question was withdrawn because its write went away",
+        "if the write is still wanted, make the call again as a new one";
+    ApprovalLapsed = "approval.lapsed", 409, AfterPerson,
+        "the yes was not used in time and no longer counts",
+        "wait for a new decision; the earlier yes does not carry over";
+    ApprovalNotFound = "approval.not_found", 404, AfterChange,
+        "there is no such question for this credential",
+        "use the approval id exactly as it was returned";
+    ApprovalNotAnApprover = "approval.not_an_approver", 403, Never,
+        "this answer does not come from someone who may decide",
+        "only people named in the configuration decide, each over their own channel; agents never do";
+    ApprovalTarget = "approval.target", 403, AfterChange,
+        "the chat or address to ask is not one the operator allows",
+        "leave the target out to ask the configured people";
+    ApprovalTooMany = "approval.too_many", 429, AfterPerson,
+        "too many questions are waiting for people",
+        "wait until the open ones are answered; do not send more questions";
+
+    // Hold: a write that waits.
+    HoldTooLate = "hold.too_late", 409, Never,
+        "the write has already started and can no longer be cancelled",
+        "read its state; if it can be undone, ask for the rollback";
+    HoldNotFound = "hold.not_found", 404, AfterChange,
+        "there is no such held write for this credential",
+        "use the buffer id exactly as it was returned";
+    HoldCancelled = "hold.cancelled", 409, Never,
+        "the write was cancelled before it left; nothing was sent",
+        "someone stopped it on purpose: do not send it again unless your user asks for it";
+    HoldStale = "hold.stale", 409, AfterPerson,
+        "the write came due too long ago to be sent without asking",
+        "wait: a person decides whether it is still wanted; do not send it again";
+    HoldDead = "hold.dead", 409, AfterPerson,
+        "the write used up its attempts without success",
+        "tell your user; a person can retry or discard it";
+    HoldDiscarded = "hold.discarded", 410, Never,
+        "a person discarded the write",
+        "this is an answer, not a fault: do not send it again unless your user asks for it";
+
+    // Call: the same thing twice.
+    CallPossibleDuplicate = "call.possible_duplicate", 409, AfterChange,
+        "the same call was made a short while ago",
+        "read the first call, which is named here; if a second one is truly meant, set allow_duplicate";
+    CallKeyReuse = "call.key_reuse", 409, AfterChange,
+        "the idempotency key belongs to a different call",
+        "use a new key for a new call, and the old key only to repeat the old call unchanged";
+    CallNotFound = "call.not_found", 404, AfterChange,
+        "there is no such call for this credential",
+        "use the call id exactly as it was returned";
+
+    // Freeze: a person pulled the brake.
+    FreezeActive = "freeze.active", 423, AfterPerson,
+        "a person has frozen this agent, this service or everything",
+        "stop and wait until people lift it: do not look for another way; reads may still work";
+
+    // Execute: at the service.
+    ExecuteInDoubt = "execute.in_doubt", 409, Never,
+        "the write was sent and its outcome is not known yet",
+        "it may have happened: never send it again; read the call later, the gateway is looking it up";
+    ExecuteNeedsHuman = "execute.needs_human", 409, AfterPerson,
+        "the outcome of the write could not be found out; a person decides",
+        "it may have happened: never send it again; tell your user";
+    ExecuteRefused = "execute.refused", 422, AfterChange,
+        "the service refused the write; nothing was changed",
+        "correct what the service names, or tell your user";
+    ExecuteRefusedMismatch = "execute.refused_mismatch", 409, AfterPerson,
+        "what was about to be sent is not what was approved; nothing was sent",
+        "stop and tell your user; people have been alerted";
+    ExecuteReconnect = "execute.reconnect", 503, AfterPerson,
+        "the service no longer accepts our credential",
+        "tell your user that the account has to be connected again";
+
+    // Egress: the way out of a worker.
+    EgressNotAllowed = "egress.not_allowed", 403, Never,
+        "this host, method or path is not on the allow-list",
+        "this is a rule, not a fault: do not try another address for the same thing; an operator can add it";
+    EgressLimit = "egress.limit", 429, secs(60),
+        "the request limit for this service is used up for now",
+        "wait as long as advised; the limit is kept for the service, not for the call";
+    EgressBreaker = "egress.breaker", 503, secs(30),
+        "the service is failing, so requests to it are paused",
+        "wait as long as advised and send the same call again";
+
+    // Worker: the process that did the work.
+    WorkerCrashed = "worker.crashed", 502, AfterPerson,
+        "the worker that handled this ended unexpectedly",
+        "read the call later; the gateway starts the task again if that is safe";
+    WorkerQuarantined = "worker.quarantined", 423, AfterPerson,
+        "the service is set aside after an attack until a person has looked",
+        "stop and tell your user; do not look for another way to the service";
+
+    // Rollback: taking back what was done.
+    RollbackConflict = "rollback.conflict", 409, AfterPerson,
+        "the object has changed since the write; undoing it would overwrite newer work",
+        "show your user the difference; a person decides what should stand";
+    RollbackExpired = "rollback.expired", 410, Never,
+        "the time in which the write could be undone is over",
+        "tell your user; a new write may correct it";
+    RollbackIrreversible = "rollback.irreversible", 409, Never,
+        "writes of this kind cannot be undone",
+        "tell your user; a new write may correct it";
+    RollbackNotFound = "rollback.not_found", 404, AfterChange,
+        "there is no such rollback point for this credential",
+        "use the id exactly as it was returned";
+    RollbackNotPossible = "rollback.not_possible", 409, Never,
+        "the rollback point is not in a state in which this can be done",
+        "read its state; what was undone once is not undone twice";
+
+    // Store: nothing acknowledged before it is durable.
+    StoreUnavailable = "store.unavailable", 503, secs(5),
+        "the database does not answer; nothing was done",
+        "wait as long as advised and send the same call with the same idempotency key";
+    StoreDiskFull = "store.disk_full", 507, AfterPerson,
+        "there is no room left to record new writes, so none are taken",
+        "stop and tell your user; cancelling and reading states still work";
+    StoreDamaged = "store.damaged", 503, AfterPerson,
+        "the database is damaged, so nothing new is started",
+        "stop and tell your user; an operator has to restore it";
+    StoreNewerSchema = "store.newer_schema", 503, AfterPerson,
+        "the database belongs to a newer version of the gateway",
+        "tell your user; an operator has to start the newer version";
+    StoreReadOnly = "store.read_only", 503, AfterPerson,
+        "the database takes no changes at present",
+        "stop sending writes and tell your user; reading still works";
+    StoreUnknownOutcome = "store.unknown_outcome", 503, SafeToRepeat,
+        "it is not known whether the call was recorded",
+        "send the same call with the same idempotency key; without a key, read your calls first";
+    StoreDurabilityOff = "store.durability_off", 503, AfterPerson,
+        "the database could forget what it acknowledges, so nothing is taken",
+        "tell your user; an operator has to correct the database settings";
+    StoreDamagedAction = "store.damaged_action", 500, AfterPerson,
+        "the stored call is not what was recorded, so it is not carried out",
+        "stop and tell your user; people have been alerted";
+
+    // Audit: no effect without a record.
+    AuditUnavailable = "audit.unavailable", 503, secs(30),
+        "the call cannot be recorded, so it is not carried out",
+        "wait as long as advised and send the same call with the same idempotency key";
+
+    // Gateway: the house itself.
+    GatewayUnavailable = "gateway.unavailable", 503, secs(10),
+        "the gateway cannot answer at present; nothing was done",
+        "wait as long as advised and send the same call with the same idempotency key; do not go around the gateway";
+    GatewayStarting = "gateway.starting", 503, secs(5),
+        "the gateway is starting and first looks after what was left open",
+        "wait as long as advised and send the same call again";
+    GatewayStopping = "gateway.stopping", 503, secs(15),
+        "the gateway is stopping and takes nothing new",
+        "wait as long as advised and send the same call with the same idempotency key";
+    GatewayClock = "gateway.clock", 503, secs(60),
+        "the clock has jumped, so nothing is sent until it is steady",
+        "wait as long as advised; held writes keep their place";
+    GatewaySandbox = "gateway.sandbox", 503, AfterPerson,
+        "this machine cannot lock workers in as required, so none is started",
+        "tell your user; an operator decides how the gateway may run";
+    GatewayInternal = "gateway.internal", 500, AfterPerson,
+        "something went wrong inside the gateway",
+        "tell your user and name the call id; repeat it only with the same idempotency key";
+    GatewayUnsupported = "gateway.unsupported", 501, Never,
+        "this gateway does not do that",
+        "go on without it; GET /v1/capabilities lists what can be asked";
+}

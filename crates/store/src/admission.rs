@@ -1,0 +1,345 @@
+//! Admission: a judged write becomes a held one.
+//!
+//! Takes a frozen action with its verdict; gives a hold, an open question, or the operation it is a
+//! repeat of. Promise: counters, idempotency, the question, the message to people and the audit entry
+//! are one transaction; when the batch window trips, the writes of that agent and service that still
+//! wait go back to people too, all on one card.
+
+use sluice_core::action::Action;
+use sluice_core::approval::{Approval, ApprovalState, Subject};
+use sluice_core::audit::{Fact, commit};
+use sluice_core::batch::{Balance, Window};
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Hold, HoldState, Move};
+use sluice_core::ids::{MessageId, SessionId};
+use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
+
+use crate::approvals;
+use crate::counters;
+use crate::desk::{Desk, UseCase};
+use crate::error::StoreError;
+use crate::freezes;
+use crate::holds::{self, Why, columns};
+use crate::outbox::{self, Message, Severity};
+use crate::sql::{Tx, params};
+
+/// How long an idempotency key is remembered.
+const KEY_LIFE: Span = Span::from_hours(30 * 24);
+/// How long an identical call without a key counts as a possible duplicate.
+const DUPLICATE_SPAN: Span = Span::from_mins(10);
+
+/// A write that has passed every room before the hold.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The call's id.
+    pub call: CallId,
+    /// The hold's id, if it becomes one.
+    pub hold: HoldId,
+    /// The question's id, if one has to be put.
+    pub approval: ApprovalId,
+    /// The id of the message that carries the question.
+    pub message: MessageId,
+    /// The key under which its content is committed to the record.
+    pub record_key: [u8; 32],
+    /// What is to be done.
+    pub action: Action,
+    /// The session it was asked in.
+    pub session: Option<SessionId>,
+    /// What batch protection and freezes count it under.
+    pub service: ServiceName,
+    /// What an unclear outcome allows.
+    pub class: EffectClass,
+    /// The object it changes, if it names one.
+    pub object_key: Option<String>,
+    /// How many ordinary writes it counts as.
+    pub weight: u32,
+    /// How long its undo window is.
+    pub delay: Span,
+    /// What policy said, escalations before batch included.
+    pub tier: Tier,
+    /// The rules that said so.
+    pub policy: String,
+    /// The rule that decided, as file and line.
+    pub rule: Option<String>,
+    /// Rate-limit counters policy wants counted.
+    pub rates: Vec<Rate>,
+    /// The batch window of this agent and service.
+    pub window: Window,
+    /// The agent's own key for this call.
+    pub idempotency_key: Option<String>,
+    /// The agent knows that it repeats an identical call.
+    pub allow_duplicate: bool,
+    /// A person's standing yes already answers policy's question. It never answers the batch window.
+    pub answered: bool,
+    /// How long people have to answer.
+    pub expiry: Span,
+    /// The write it takes back, if it is a rollback.
+    pub reverses: Option<HoldId>,
+}
+
+/// One rate counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate {
+    /// The rule it belongs to.
+    pub rule: String,
+    /// Its window.
+    pub window: Window,
+}
+
+/// What became of an admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// It waits for its undo window to close.
+    Held {
+        /// Its id.
+        hold: HoldId,
+        /// When the window closes.
+        not_before: Timestamp,
+    },
+    /// It waits for a person.
+    Awaiting {
+        /// Its id.
+        hold: HoldId,
+        /// The question.
+        approval: ApprovalId,
+        /// When silence becomes a no.
+        expires_at: Timestamp,
+        /// Whether the batch window asked, rather than policy.
+        batch: bool,
+    },
+    /// It never runs; the record says so.
+    Blocked,
+    /// It is the call that was made before with this key.
+    Again {
+        /// The first call.
+        call: CallId,
+        /// Its hold.
+        hold: HoldId,
+    },
+}
+
+const BY_KEY: &str = "SELECT digest, call, hold, expires_at FROM idempotency WHERE agent = ?1 AND name = ?2 /*lock*/";
+const REMEMBER: &str = "INSERT INTO idempotency (agent, name, digest, call, hold, expires_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (agent, name) DO UPDATE SET digest = excluded.digest, \
+     call = excluded.call, hold = excluded.hold, expires_at = excluded.expires_at";
+const TWIN: &str = "SELECT id FROM holds WHERE digest = ?1 AND admitted_at > ?2 \
+     AND state NOT IN ('cancelled', 'denied', 'expired', 'discarded', 'blocked') ORDER BY admitted_at LIMIT 1";
+const SIBLINGS: &str = columns!(
+    "WHERE h.agent = ?1 AND h.service = ?2 AND h.admitted_at >= ?3 AND h.state IN ('held', 'ready') \
+     AND h.approval IS NULL ORDER BY h.admitted_at, h.id /*lock*/"
+);
+
+impl UseCase for Admission {
+    type Out = Admitted;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
+        if let Some(again) = self.repeated(desk).await? {
+            return Ok(again);
+        }
+        if self.tier == Tier::Blocked {
+            self.record_block(desk);
+            return Ok(Admitted::Blocked);
+        }
+        freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
+        let used = counters::used(desk, counters::BATCH, self.action.agent(), self.service.as_str(), &self.window).await?;
+        let card = match self.window.weighing(used, self.weight).balance() {
+            Balance::Fits => None,
+            Balance::Trips => Some(self.batch_card(desk).await?),
+        };
+        let admitted = match card {
+            Some(card) => self.join_card(desk, card),
+            None if self.tier == Tier::ApprovalRequired && !self.answered => self.ask_alone(desk),
+            None => self.hold(desk),
+        };
+        self.count(desk);
+        Ok(admitted)
+    }
+}
+
+/// The card a tripped window puts in front of people.
+struct Card {
+    approval: Approval,
+    is_new: bool,
+    siblings: Vec<Hold>,
+}
+
+impl Admission {
+    /// The operation this call repeats, if it does.
+    async fn repeated<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Admitted>, StoreError> {
+        if let Some(key) = &self.idempotency_key {
+            let Some(row) = desk.row(BY_KEY, params![self.action.agent(), key.as_str()]).await? else {
+                return Ok(None);
+            };
+            let mut row = row.of("idempotency");
+            let digest = Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
+            let (call, hold, expires_at) = (row.bits()?, row.bits()?, row.time()?);
+            if desk.now >= expires_at {
+                return Ok(None);
+            }
+            if digest != self.action.digest() {
+                return Err(StoreError::KeyReuse);
+            }
+            return Ok(Some(Admitted::Again { call: CallId::from_bits(call), hold: HoldId::from_bits(hold) }));
+        }
+        if self.allow_duplicate || self.tier == Tier::Blocked {
+            return Ok(None);
+        }
+        let since = desk.now - DUPLICATE_SPAN;
+        match desk.row(TWIN, params![self.action.digest(), since]).await? {
+            Some(row) => {
+                let first = HoldId::from_bits(row.of("holds").bits()?);
+                Err(StoreError::PossibleDuplicate { first })
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The open card of this agent and service, or a new one with everything that still waits.
+    async fn batch_card<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Card, StoreError> {
+        if let Some(approval) = approvals::open_batch(desk, self.action.agent(), &self.service).await? {
+            return Ok(Card { approval, is_new: false, siblings: Vec::new() });
+        }
+        let since = desk.now - self.window.span;
+        let rows = desk.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
+        let siblings = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
+        let approval = self.question(desk.now, Subject::Batch);
+        Ok(Card { approval, is_new: true, siblings })
+    }
+
+    fn question(&self, now: Timestamp, subject: Subject) -> Approval {
+        Approval {
+            id: self.approval,
+            subject,
+            agent: self.action.agent().clone(),
+            service: self.service.clone(),
+            asked_at: now,
+            state: ApprovalState::Pending { expires_at: now + self.expiry },
+            version: 1,
+            note: None,
+            items: 0,
+        }
+    }
+
+    /// Puts this write, and on a new card its waiting siblings, in front of people.
+    fn join_card<T: Tx>(&self, desk: &mut Desk<'_, T>, card: Card) -> Admitted {
+        let Card { mut approval, is_new, siblings } = card;
+        let before = approval.version;
+        let why = Why::because(desk.actor(), "batch.window");
+        for sibling in siblings {
+            let (id, digest) = (sibling.id, sibling.action.digest());
+            // Rows in these states always allow it; the query asked for nothing else.
+            if holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why).is_ok() {
+                approvals::add_item(desk, &mut approval, id, digest);
+            }
+        }
+        approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
+        if is_new {
+            approvals::insert(desk, &approval, "batch.window");
+            self.tell(desk, &approval);
+        } else {
+            approvals::grow(desk, &mut approval, before);
+        }
+        self.await_person(desk, &approval, true)
+    }
+
+    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Admitted {
+        let mut approval = self.question(desk.now, Subject::Write);
+        approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
+        approvals::insert(desk, &approval, "policy.approval_required");
+        self.tell(desk, &approval);
+        self.await_person(desk, &approval, false)
+    }
+
+    fn await_person<T: Tx>(&self, desk: &mut Desk<'_, T>, approval: &Approval, batch: bool) -> Admitted {
+        let tier = self.tier.raise(Tier::ApprovalRequired);
+        self.place(desk, HoldState::AwaitingApproval { approval: approval.id }, tier);
+        let expires_at = match approval.state {
+            ApprovalState::Pending { expires_at } => expires_at,
+            _ => desk.now,
+        };
+        Admitted::Awaiting { hold: self.hold, approval: approval.id, expires_at, batch }
+    }
+
+    fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Admitted {
+        let not_before = desk.now + self.delay;
+        self.place(desk, HoldState::Held { not_before }, self.tier);
+        Admitted::Held { hold: self.hold, not_before }
+    }
+
+    fn place<T: Tx>(&self, desk: &mut Desk<'_, T>, state: HoldState, tier: Tier) {
+        let hold = Hold {
+            id: self.hold,
+            call: self.call,
+            session: self.session,
+            action: self.action.clone(),
+            service: self.service.clone(),
+            class: self.class,
+            tier,
+            policy: self.policy.clone(),
+            object_key: self.object_key.clone(),
+            weight: self.weight,
+            delay: self.delay,
+            admitted_at: desk.now,
+            state,
+            version: 1,
+            epoch: 0,
+            attempts: 0,
+            consent: None,
+            handle: None,
+            reverses: self.reverses,
+        };
+        holds::insert(desk, &hold, &self.record_key);
+        let mut fact = self.fact(&format!("hold.{}", hold.state.word()), tier);
+        fact.hold = Some(hold.id);
+        fact.to = Some(hold.state.word().to_owned());
+        if let HoldState::AwaitingApproval { approval } = hold.state {
+            fact.approval = Some(approval);
+        }
+        fact.commitments.insert("action".into(), commit(&self.record_key, self.action.bytes()));
+        desk.record(fact);
+        if let Some(key) = &self.idempotency_key {
+            let life = desk.now + KEY_LIFE;
+            desk.write(
+                REMEMBER,
+                params![self.action.agent(), key.as_str(), self.action.digest(), self.call, self.hold, life],
+            );
+        }
+    }
+
+    /// Refused for good. The key is not kept: a changed policy may answer differently.
+    fn record_block<T: Tx>(&self, desk: &mut Desk<'_, T>) {
+        let mut fact = self.fact("call.blocked", Tier::Blocked);
+        fact.code = Some("policy.blocked".into());
+        desk.record(fact);
+        counters::bump(desk, counters::BLOCKED, self.action.agent(), self.service.as_str(), &self.window, 1);
+    }
+
+    fn fact(&self, kind: &str, tier: Tier) -> Fact {
+        let mut fact = Fact::new(kind, Actor::Agent(self.action.agent().clone()))
+            .with("move", "admit")
+            .with("capability", self.action.capability())
+            .with("tier", tier)
+            .with("weight", self.weight);
+        if let Some(rule) = &self.rule {
+            fact = fact.with("rule", rule);
+        }
+        fact.call = Some(self.call);
+        fact.digest = Some(self.action.digest());
+        fact.policy = Some(self.policy.clone());
+        fact
+    }
+
+    fn count<T: Tx>(&self, desk: &mut Desk<'_, T>) {
+        let agent = self.action.agent();
+        counters::bump(desk, counters::BATCH, agent, self.service.as_str(), &self.window, self.weight);
+        for rate in &self.rates {
+            counters::bump(desk, counters::RATE, agent, &rate.rule, &rate.window, 1);
+        }
+    }
+
+    fn tell<T: Tx>(&self, desk: &mut Desk<'_, T>, approval: &Approval) {
+        let body = serde_json::json!({"approval": approval.id, "hold": self.hold, "agent": self.action.agent()});
+        let message = Message { id: self.message, topic: "approval.asked".into(), severity: Severity::Action, body };
+        outbox::put(desk, &message);
+    }
+}

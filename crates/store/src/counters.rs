@@ -1,0 +1,62 @@
+//! Counters as rows: what batch windows and rate limits have used, surviving every restart.
+
+use sluice_core::AgentName;
+use sluice_core::batch::Window;
+
+use crate::desk::{Desk, Query};
+use crate::error::StoreError;
+use crate::sql::{Tx, params};
+
+/// Weight of writes per agent and service.
+pub(crate) const BATCH: &str = "batch";
+/// Uses per agent and rule.
+pub(crate) const RATE: &str = "rate";
+/// Refused calls per agent and service.
+pub(crate) const BLOCKED: &str = "blocked";
+
+const USED: &str = "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counters \
+     WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot >= ?4";
+const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
+
+/// What a window holds now.
+pub(crate) async fn used<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    kind: &'static str,
+    agent: &AgentName,
+    name: &str,
+    window: &Window,
+) -> Result<u32, StoreError> {
+    let oldest = window.oldest_slot(desk.now);
+    let row = desk.row(USED, params![kind, agent, name, oldest]).await?;
+    row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+}
+
+/// Counts something now.
+pub(crate) fn bump<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    kind: &'static str,
+    agent: &AgentName,
+    name: &str,
+    window: &Window,
+    weight: u32,
+) {
+    let slot = window.slot_of(desk.now);
+    desk.write(BUMP, params![kind, agent, name, slot, weight]);
+}
+
+/// What a rate or batch window holds, for judging and for showing.
+pub(crate) struct Used {
+    pub kind: &'static str,
+    pub agent: AgentName,
+    pub name: String,
+    pub oldest: i64,
+}
+
+impl Query for Used {
+    type Out = u32;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
+        let rows = tx.rows(USED, &params![self.kind, &self.agent, self.name.as_str(), self.oldest]).await?;
+        rows.into_iter().next().ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+    }
+}

@@ -1,0 +1,148 @@
+//! Freeze: no new effect starts, anywhere, until someone unfreezes. Survives restarts.
+
+use sluice_core::audit::Fact;
+use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
+
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Row, Tx, params};
+
+/// What is frozen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything.
+    All,
+    /// One agent.
+    Agent(AgentName),
+    /// One service.
+    Service(ServiceName),
+}
+
+/// A freeze that is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freeze {
+    /// Of what.
+    pub scope: Scope,
+    /// By whom.
+    pub by: Actor,
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+const FREEZE: &str = "INSERT INTO freezes (scope, name, placed_by, reason, placed_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (scope, name) DO NOTHING";
+const UNFREEZE: &str = "DELETE FROM freezes WHERE scope = ?1 AND name = ?2";
+const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at FROM freezes ORDER BY scope, name";
+const IN_FLIGHT: &str = "SELECT id FROM holds WHERE state = 'armed' ORDER BY id";
+
+impl Scope {
+    fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::All => ("all", ""),
+            Self::Agent(name) => ("agent", name.as_str()),
+            Self::Service(name) => ("service", name.as_str()),
+        }
+    }
+
+    fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Agent(name) => name == agent,
+            Self::Service(name) => name == service,
+        }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.words() {
+            (word, "") => f.write_str(word),
+            (word, name) => write!(f, "{word} {name}"),
+        }
+    }
+}
+
+/// Stops everything of a scope. Answers with what could no longer be stopped.
+pub(crate) struct Place {
+    pub scope: Scope,
+    pub by: Actor,
+    pub reason: String,
+}
+
+impl UseCase for Place {
+    type Out = Vec<HoldId>;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        let rows = desk.rows(IN_FLIGHT, params![]).await?;
+        let in_flight = rows.into_iter().map(|row| row.of("holds").bits().map(HoldId::from_bits));
+        let in_flight = in_flight.collect::<Result<Vec<_>, _>>()?;
+        let ((word, name), now) = (self.scope.words(), desk.now);
+        desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
+        desk.record(Fact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
+        Ok(in_flight)
+    }
+}
+
+/// Lets a scope move again.
+pub(crate) struct Lift {
+    pub scope: Scope,
+    pub by: Actor,
+}
+
+impl UseCase for Lift {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        if !in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == self.scope) {
+            return Err(StoreError::NotFound { what: "freeze" });
+        }
+        let (word, name) = self.scope.words();
+        desk.write(UNFREEZE, params![word, name]);
+        desk.record(Fact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
+        Ok(())
+    }
+}
+
+/// Every freeze there is.
+pub(crate) struct InForce;
+
+impl Query for InForce {
+    type Out = Vec<Freeze>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
+        in_force(tx).await
+    }
+}
+
+pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
+    tx.rows(IN_FORCE, &[]).await?.into_iter().map(decode).collect()
+}
+
+/// The freeze that covers a write, if one does.
+pub(crate) fn covering<'a>(freezes: &'a [Freeze], agent: &AgentName, service: &ServiceName) -> Option<&'a Freeze> {
+    freezes.iter().find(|freeze| freeze.scope.covers(agent, service))
+}
+
+pub(crate) async fn refuse_if_frozen<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    agent: &AgentName,
+    service: &ServiceName,
+) -> Result<(), StoreError> {
+    let freezes = in_force(desk.tx()).await?;
+    match covering(&freezes, agent, service) {
+        Some(freeze) => Err(StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at }),
+        None => Ok(()),
+    }
+}
+
+fn decode(row: Row) -> Result<Freeze, StoreError> {
+    let mut row = row.of("freezes");
+    let (word, name) = (row.text()?, row.text()?);
+    let scope = match word.as_str() {
+        "all" => Some(Scope::All),
+        "agent" => name.parse().ok().map(Scope::Agent),
+        "service" => name.parse().ok().map(Scope::Service),
+        _ => None,
+    };
+    let scope = scope.ok_or_else(|| row.impossible("an unknown scope"))?;
+    Ok(Freeze { scope, by: row.parsed()?, reason: row.text()?, at: row.time()? })
+}

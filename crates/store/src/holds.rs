@@ -1,0 +1,293 @@
+//! Held writes as rows: reading them back into states that cannot lie, and moving them.
+
+use sluice_core::action::Action;
+use sluice_core::audit::Fact;
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Claim, Hold, HoldState, Move, Phase, Staleness};
+use sluice_core::ids::SessionId;
+use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span};
+
+use crate::desk::{Desk, Query};
+use crate::error::StoreError;
+use crate::sql::{Columns, Row, Tx, Val, params};
+
+macro_rules! columns {
+    ($rest:literal) => {
+        concat!(
+            "SELECT h.id, h.call, h.session, h.agent, h.service, h.digest, h.class, h.tier, h.policy, h.object_key, ",
+            "h.weight, h.delay, h.admitted_at, h.reverses, h.version, h.epoch, h.attempts, h.handle, c.action, ",
+            "h.state, h.approval, h.not_before, h.claim_node, h.lease_until, h.since, h.rounds, h.code, h.receipt, ",
+            "h.actor, h.ended_at FROM holds h JOIN contents c ON c.hold = h.id ",
+            $rest
+        )
+    };
+}
+pub(crate) use columns;
+
+const ONE: &str = columns!("WHERE h.id = ?1");
+const ONE_LOCKED: &str = columns!("WHERE h.id = ?1 /*lock*/");
+
+const MOVED: &str = "UPDATE holds SET state = ?3, version = ?4, epoch = ?5, attempts = ?6, approval = ?7, handle = ?8, \
+     not_before = ?9, claim_node = ?10, lease_until = ?11, since = ?12, rounds = ?13, code = ?14, receipt = ?15, \
+     actor = ?16, ended_at = ?17 WHERE id = ?1 AND version = ?2";
+
+const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, digest, class, tier, policy, object_key, \
+     weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+
+const CONTENT: &str = "INSERT INTO contents (hold, action, record_key) VALUES (?1, ?2, ?3)";
+
+/// One held write, for whoever may see it.
+pub(crate) struct ById(pub HoldId);
+
+impl Query for ById {
+    type Out = Option<Hold>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Hold>, StoreError> {
+        tx.rows(ONE, &params![self.0]).await?.into_iter().next().map(decode).transpose()
+    }
+}
+
+/// One held write, locked for a move.
+pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: HoldId) -> Result<Hold, StoreError> {
+    let row = desk.row(ONE_LOCKED, params![id]).await?;
+    row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "held write" })
+}
+
+/// Moves a hold, one recorded step after the other, and gives it back as it now is.
+pub(crate) fn shift<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    hold: Hold,
+    steps: impl IntoIterator<Item = Move>,
+    why: &Why,
+) -> Result<Hold, StoreError> {
+    let before = hold.version;
+    let mut hold = hold;
+    for step in steps {
+        let (from, by) = (hold.state.word(), step.word());
+        if let Move::Claim { claim, .. } = &step {
+            hold.epoch = claim.epoch;
+        }
+        hold.state = hold.state.apply(step)?;
+        hold.version += 1;
+        record(desk, &hold, from, by, why);
+    }
+    save(desk, &hold, before);
+    Ok(hold)
+}
+
+/// Who moved a hold and why.
+#[derive(Debug, Clone)]
+pub(crate) struct Why {
+    pub actor: Actor,
+    pub code: Option<String>,
+}
+
+impl Why {
+    pub fn by(actor: Actor) -> Self {
+        Self { actor, code: None }
+    }
+
+    pub fn because(actor: Actor, code: &str) -> Self {
+        Self { actor, code: Some(code.to_owned()) }
+    }
+}
+
+/// One edge, one entry.
+pub(crate) fn record<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, from: &str, by: &str, why: &Why) {
+    let to = hold.state.word();
+    let mut fact = Fact::new(format!("hold.{to}"), why.actor.clone()).with("move", by).with("version", hold.version);
+    fact.call = Some(hold.call);
+    fact.hold = Some(hold.id);
+    fact.digest = Some(hold.action.digest());
+    fact.from = Some(from.to_owned());
+    fact.to = Some(to.to_owned());
+    fact.code.clone_from(&why.code);
+    fact.approval = match &hold.state {
+        HoldState::AwaitingApproval { approval } => Some(*approval),
+        _ => hold.consent,
+    };
+    desk.record(fact);
+}
+
+/// Writes a moved hold over the version it was read at.
+pub(crate) fn save<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, before: u64) {
+    let mut params = params![hold.id, before];
+    params.extend(state_columns(hold));
+    desk.write_one(MOVED, params);
+}
+
+/// Writes a new hold and its content.
+pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u8; 32]) {
+    let (approval, not_before) = match &hold.state {
+        HoldState::AwaitingApproval { approval } => (Some(*approval), None),
+        HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
+        _ => (hold.consent, None),
+    };
+    desk.write(
+        INSERT,
+        params![
+            hold.id,
+            hold.call,
+            hold.session,
+            hold.agent(),
+            &hold.service,
+            hold.action.digest(),
+            hold.class.as_str(),
+            hold.tier.as_str(),
+            hold.policy.as_str(),
+            hold.object_key.as_deref(),
+            hold.weight,
+            hold.delay,
+            hold.admitted_at,
+            hold.reverses,
+            hold.state.word(),
+            hold.version,
+            hold.epoch,
+            hold.attempts,
+            approval,
+            hold.handle.as_deref(),
+            not_before,
+        ],
+    );
+    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice()]);
+}
+
+/// The columns of [`MOVED`], from `state` on.
+fn state_columns(hold: &Hold) -> Vec<Val> {
+    let mut approval = hold.consent;
+    let (mut not_before, mut claim, mut since, mut rounds) = (None, None, None, None);
+    let (mut code, mut receipt, mut actor, mut ended_at) = (None, None, None, None);
+    match &hold.state {
+        HoldState::AwaitingApproval { approval: asked } => approval = Some(*asked),
+        HoldState::Held { not_before: at } | HoldState::Ready { not_before: at } => not_before = Some(*at),
+        HoldState::Executing { claim: held, phase: Phase::Prepare | Phase::Armed } => claim = Some(held),
+        HoldState::InDoubt { since: at, rounds: count } => (since, rounds) = (Some(*at), Some(*count)),
+        HoldState::NeedsHuman { code: why } => code = Some(why.as_str()),
+        HoldState::Stale { why } => code = Some(staleness_word(*why)),
+        HoldState::Done { receipt: proof, at } => (receipt, ended_at) = (Some(proof.as_str()), Some(*at)),
+        HoldState::Cancelled { by, at } | HoldState::Discarded { by, at } => (actor, ended_at) = (Some(by), Some(*at)),
+        HoldState::Denied { at } | HoldState::Expired { at } | HoldState::Blocked { at } => ended_at = Some(*at),
+        HoldState::Dead { code: why, at } => (code, ended_at) = (Some(why.as_str()), Some(*at)),
+    }
+    params![
+        hold.state.word(),
+        hold.version,
+        hold.epoch,
+        hold.attempts,
+        approval,
+        hold.handle.as_deref(),
+        not_before,
+        claim.map(|claim| &claim.node),
+        claim.map(|claim| claim.lease_until),
+        since,
+        rounds,
+        code,
+        receipt,
+        actor,
+        ended_at,
+    ]
+}
+
+/// A row as a hold, or the reason it cannot be one.
+pub(crate) fn decode(row: Row) -> Result<Hold, StoreError> {
+    let mut row = row.of("holds");
+    let id = HoldId::from_bits(row.bits()?);
+    let call = CallId::from_bits(row.bits()?);
+    let session = row.maybe_bits()?.map(SessionId::from_bits);
+    let (agent, service): (sluice_core::AgentName, _) = (row.parsed()?, row.parsed()?);
+    let digest = Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
+    let class = EffectClass::from_word(&row.text()?).ok_or_else(|| row.impossible("an unknown effect class"))?;
+    let (tier, policy, object_key) = (row.parsed()?, row.text()?, row.maybe_text()?);
+    let (weight, delay, admitted_at) = (row.count()?, Span::from_millis(row.count()?), row.time()?);
+    let reverses = row.maybe_bits()?.map(HoldId::from_bits);
+    let (version, epoch, attempts, handle) = (row.count()?, row.count()?, row.count()?, row.maybe_text()?);
+    let action = Action::from_stored(&row.blob()?).map_err(|_| row.impossible("an action that is not canonical"))?;
+    if action.digest() != digest || *action.agent() != agent {
+        return Err(row.impossible("an action that does not match its digest or agent"));
+    }
+    let (state, consent) = decode_state(&mut row, epoch)?;
+    Ok(Hold {
+        id,
+        call,
+        session,
+        action,
+        service,
+        class,
+        tier,
+        policy,
+        object_key,
+        weight,
+        delay,
+        admitted_at,
+        state,
+        version,
+        epoch,
+        attempts,
+        consent,
+        handle,
+        reverses,
+    })
+}
+
+/// Reads the state columns; a column the state does not have must be empty.
+fn decode_state(row: &mut Columns, epoch: u64) -> Result<(HoldState, Option<ApprovalId>), StoreError> {
+    let word = row.text()?;
+    let approval = row.maybe_bits()?.map(ApprovalId::from_bits);
+    let not_before = row.maybe_time()?;
+    let (claim_node, lease_until) = (row.maybe_parsed()?, row.maybe_time()?);
+    let (since, rounds) = (row.maybe_time()?, row.maybe_int()?);
+    let (code, receipt) = (row.maybe_text()?, row.maybe_text()?);
+    let (actor, ended_at): (Option<Actor>, _) = (row.maybe_parsed()?, row.maybe_time()?);
+    let claim = match (claim_node, lease_until) {
+        (Some(node), Some(lease_until)) => Some(Claim { node, epoch, lease_until }),
+        (None, None) => None,
+        _ => return Err(row.impossible("half a claim")),
+    };
+    let given = (not_before, claim, since, rounds, code, receipt, actor, ended_at);
+    let state = match (word.as_str(), given) {
+        ("awaiting_approval", (None, None, None, None, None, None, None, None)) => {
+            let approval = approval.ok_or_else(|| row.impossible("a question without an id"))?;
+            return Ok((HoldState::AwaitingApproval { approval }, None));
+        }
+        ("held", (Some(not_before), None, None, None, None, None, None, None)) => HoldState::Held { not_before },
+        ("ready", (Some(not_before), None, None, None, None, None, None, None)) => HoldState::Ready { not_before },
+        ("preparing", (None, Some(claim), None, None, None, None, None, None)) => {
+            HoldState::Executing { claim, phase: Phase::Prepare }
+        }
+        ("armed", (None, Some(claim), None, None, None, None, None, None)) => {
+            HoldState::Executing { claim, phase: Phase::Armed }
+        }
+        ("in_doubt", (None, None, Some(since), Some(rounds), None, None, None, None)) => {
+            let rounds = u32::try_from(rounds).map_err(|_| row.impossible("a count is out of range"))?;
+            HoldState::InDoubt { since, rounds }
+        }
+        ("needs_human", (None, None, None, None, Some(code), None, None, None)) => HoldState::NeedsHuman { code },
+        ("stale", (None, None, None, None, Some(code), None, None, None)) => {
+            let why = staleness(&code).ok_or_else(|| row.impossible("an unknown reason to be stale"))?;
+            HoldState::Stale { why }
+        }
+        ("done", (None, None, None, None, None, Some(receipt), None, Some(at))) => HoldState::Done { receipt, at },
+        ("cancelled", (None, None, None, None, None, None, Some(by), Some(at))) => HoldState::Cancelled { by, at },
+        ("discarded", (None, None, None, None, None, None, Some(by), Some(at))) => HoldState::Discarded { by, at },
+        ("denied", (None, None, None, None, None, None, None, Some(at))) => HoldState::Denied { at },
+        ("expired", (None, None, None, None, None, None, None, Some(at))) => HoldState::Expired { at },
+        ("blocked", (None, None, None, None, None, None, None, Some(at))) => HoldState::Blocked { at },
+        ("dead", (None, None, None, None, Some(code), None, None, Some(at))) => HoldState::Dead { code, at },
+        _ => return Err(row.impossible("a state with columns it does not have")),
+    };
+    Ok((state, approval))
+}
+
+const fn staleness_word(why: Staleness) -> &'static str {
+    match why {
+        Staleness::Downtime => "downtime",
+        Staleness::Restored => "restored",
+        Staleness::TargetChanged => "target_changed",
+    }
+}
+
+fn staleness(word: &str) -> Option<Staleness> {
+    [Staleness::Downtime, Staleness::Restored, Staleness::TargetChanged]
+        .into_iter()
+        .find(|why| staleness_word(*why) == word)
+}

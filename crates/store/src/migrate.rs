@@ -1,0 +1,36 @@
+//! Migrations: numbered, forward only, each in one transaction, never edited once released.
+//!
+//! A database from a newer release is refused, not guessed at.
+
+use crate::error::StoreError;
+
+/// One step of the schema.
+pub(crate) struct Migration {
+    pub version: i64,
+    pub sql: &'static str,
+}
+
+/// Every step there ever was.
+pub(crate) const ALL: &[Migration] = &[Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") }];
+
+/// The schema this release writes.
+pub const CURRENT: i64 = {
+    let mut newest = 0;
+    let mut at = 0;
+    while at < ALL.len() {
+        #[expect(clippy::indexing_slicing, reason = "evaluated at compile time, bounded by the loop")]
+        let version = ALL[at].version;
+        assert!(version == newest + 1, "migrations are numbered without gaps");
+        newest = version;
+        at += 1;
+    }
+    newest
+};
+
+/// The steps a database of this version still needs.
+pub(crate) fn missing(found: i64) -> Result<impl Iterator<Item = &'static Migration>, StoreError> {
+    if found > CURRENT {
+        return Err(StoreError::NewerSchema { found, known: CURRENT });
+    }
+    Ok(ALL.iter().filter(move |step| step.version > found))
+}

@@ -1,0 +1,117 @@
+//! Messages to people: written in the transaction of what they tell, delivered at least once.
+
+use serde_json::Value;
+use sluice_core::Timestamp;
+use sluice_core::ids::MessageId;
+
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Row, Tx, params};
+
+/// How loudly a message is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Someone is asked something.
+    Action,
+    /// Something is wrong.
+    Warning,
+    /// Someone must act now.
+    Critical,
+}
+
+impl Severity {
+    const ALL: [Self; 4] = [Self::Info, Self::Action, Self::Warning, Self::Critical];
+
+    /// The word in rows and messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Action => "action",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// A message to people. Ids and numbers only: channels render content themselves, from the action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Its id; a second delivery carries the same one.
+    pub id: MessageId,
+    /// What it is about: `approval.asked`, `hold.dead`.
+    pub topic: String,
+    /// How loudly.
+    pub severity: Severity,
+    /// Ids and numbers.
+    pub body: Value,
+}
+
+/// A message that waits to be delivered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Undelivered {
+    /// The message.
+    pub message: Message,
+    /// Deliveries that failed.
+    pub attempts: u32,
+    /// Since when it waits.
+    pub created_at: Timestamp,
+}
+
+const PUT: &str = "INSERT INTO outbox (id, topic, severity, body, created_at, due_at, attempts) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0) ON CONFLICT (id) DO NOTHING";
+const DUE: &str = "SELECT id, topic, severity, body, attempts, created_at FROM outbox \
+     WHERE sent_at IS NULL AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2";
+const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
+const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
+
+pub(crate) fn put<T: Tx>(desk: &mut Desk<'_, T>, message: &Message) {
+    let now = desk.now;
+    let params =
+        params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string(), now];
+    desk.write(PUT, params);
+}
+
+/// Messages whose time has come.
+pub(crate) struct Due {
+    pub now: Timestamp,
+    pub limit: u32,
+}
+
+impl Query for Due {
+    type Out = Vec<Undelivered>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        tx.rows(DUE, &params![self.now, self.limit]).await?.into_iter().map(decode).collect()
+    }
+}
+
+/// How a delivery went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Delivery {
+    Sent(MessageId),
+    Again { id: MessageId, at: Timestamp },
+}
+
+impl UseCase for Delivery {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let now = desk.now;
+        match *self {
+            Self::Sent(id) => desk.write(SENT, params![id, now]),
+            Self::Again { id, at } => desk.write(LATER, params![id, at]),
+        }
+        Ok(())
+    }
+}
+
+fn decode(row: Row) -> Result<Undelivered, StoreError> {
+    let mut row = row.of("outbox");
+    let (id, topic, word, body) = (MessageId::from_bits(row.bits()?), row.text()?, row.text()?, row.text()?);
+    let severity = Severity::ALL.into_iter().find(|severity| severity.as_str() == word);
+    let severity = severity.ok_or_else(|| row.impossible("an unknown severity"))?;
+    let body = serde_json::from_str(&body).map_err(|_| row.impossible("a body that is not JSON"))?;
+    let (attempts, created_at) = (row.count()?, row.time()?);
+    Ok(Undelivered { message: Message { id, topic, severity, body }, attempts, created_at })
+}

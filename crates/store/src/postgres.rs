@@ -1,0 +1,537 @@
+//! PostgreSQL: for many gateways on one database.
+//!
+//! Each node has one writing connection, because each node has one audit log and a log has one end.
+//! Takes errands; commits whatever has queued up together. Promise: a server that could lose
+//! acknowledged work is refused at the start; when the connection breaks around COMMIT, the node's
+//! own row says whether it happened before anything else is done.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_util::future::{join, try_join_all};
+use sluice_core::{Clock, NodeName, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::{Client, Config, NoTls, Statement, error::SqlState};
+
+use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
+use crate::error::StoreError;
+use crate::migrate;
+use crate::sql::{self, Row, Tx, Val, Write, params};
+
+/// Most errands that share one commit.
+const GROUP: usize = 256;
+/// How often a group is tried again after another node got in its way.
+const TRIES: u32 = 5;
+/// How often a lost connection is opened again before the caller is told.
+const RECONNECTS: u32 = 20;
+/// Serialises migrations of nodes that start together.
+const MIGRATION_LOCK: i64 = 0x536c_7569;
+
+/// Whose clock deadlines are measured by.
+#[derive(Clone)]
+pub(crate) enum Time {
+    /// The database's: the only one all nodes share.
+    Database,
+    /// An injected one, for tests.
+    Injected(Arc<dyn Clock>),
+}
+
+/// One connection and the statements prepared on it.
+pub(crate) struct PgTx {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+    /// Changes not yet sent; they travel with the next question, in order, in one round trip.
+    unsent: Vec<Write>,
+}
+
+/// The store on a server: the queue to this node's writer.
+pub(crate) struct Server {
+    queue: Option<mpsc::Sender<Box<dyn Errand<PgTx>>>>,
+    reads: Option<mpsc::Sender<Box<dyn Reading>>>,
+    writer: Option<JoinHandle<()>>,
+    backend: Arc<Mutex<Option<i32>>>,
+}
+
+impl PgTx {
+    async fn connect(url: &str) -> Result<Self, StoreError> {
+        let mut config: Config = url.parse().map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        config.application_name("sluice").connect_timeout(Duration::from_secs(5));
+        config.tcp_user_timeout(Duration::from_secs(15));
+        let (client, connection) = config.connect(NoTls).await.map_err(fault)?;
+        // The connection task ends when the client is dropped; its error reaches every open call.
+        #[expect(clippy::disallowed_methods, reason = "owned by the connection: it ends with the client")]
+        drop(tokio::spawn(connection));
+        let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
+                        SET synchronous_commit = on; SET timezone = 'UTC'";
+        client.batch_execute(settings).await.map_err(fault)?;
+        Ok(Self { client, statements: HashMap::new(), unsent: Vec::new() })
+    }
+
+    /// Refuses a server that may lose what it has acknowledged.
+    async fn demand_durability(&self) -> Result<(), StoreError> {
+        for (setting, question) in [
+            ("fsync", "SHOW fsync"),
+            ("full_page_writes", "SHOW full_page_writes"),
+            ("synchronous_commit", "SHOW synchronous_commit"),
+        ] {
+            let row = self.client.query_one(question, &[]).await.map_err(fault)?;
+            let found: String = row.try_get(0).map_err(fault)?;
+            if !matches!(found.as_str(), "on" | "remote_apply" | "remote_write") {
+                return Err(StoreError::DurabilityOff { setting, found });
+            }
+        }
+        Ok(())
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let run = |text: String| async move { self.client.batch_execute(&text).await.map_err(fault) };
+        run(format!("SELECT pg_advisory_lock({MIGRATION_LOCK})")).await?;
+        let outcome = self.migrate_alone().await;
+        run(format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})")).await?;
+        outcome
+    }
+
+    async fn migrate_alone(&self) -> Result<(), StoreError> {
+        let table = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
+        self.client.batch_execute(table).await.map_err(fault)?;
+        let row = self.client.query_one("SELECT COALESCE(MAX(version), 0) FROM schema_version", &[]).await;
+        let found: i64 = row.map_err(fault)?.try_get(0).map_err(fault)?;
+        for step in migrate::missing(found)? {
+            let text = format!(
+                "BEGIN;\n{}\nINSERT INTO schema_version (version) VALUES ({});\nCOMMIT;",
+                sql::schema_for_postgres(step.sql),
+                step.version
+            );
+            if let Err(error) = self.client.batch_execute(&text).await {
+                drop(self.client.batch_execute("ROLLBACK").await);
+                return Err(fault(error));
+            }
+        }
+        Ok(())
+    }
+
+    async fn prepared(&mut self, text: &'static str) -> Result<Statement, StoreError> {
+        if let Some(statement) = self.statements.get(text) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(&sql::for_postgres(text)).await.map_err(fault)?;
+        self.statements.insert(text, statement.clone());
+        Ok(statement)
+    }
+
+    /// Sends what has been left unsent and waits for it.
+    async fn flush(&mut self) -> Result<(), StoreError> {
+        let writes = std::mem::take(&mut self.unsent);
+        let mut prepared = Vec::with_capacity(writes.len());
+        for write in &writes {
+            prepared.push((self.prepared(write.sql).await?, write));
+        }
+        send_writes(&self.client, &prepared).await
+    }
+
+    async fn commit_group(
+        &mut self,
+        node: &NodeName,
+        time: &Time,
+        epoch: u64,
+        errands: &mut [Box<dyn Errand<Self>>],
+    ) -> Result<(), GroupFault> {
+        self.unsent.clear();
+        let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
+        let name = Val::from(node);
+        let (begun, row) = join(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name])).await;
+        let row = match (begun, row) {
+            (Ok(()), Ok(rows)) => rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" }),
+            (Err(error), _) | (_, Err(error)) => Err(fault(error)),
+        };
+        let opened = match row.and_then(decode).and_then(NodeRow::read) {
+            Ok(opened) if opened.epoch == epoch => opened,
+            Ok(_) => return self.abandon(StoreError::NodeTaken).await,
+            Err(error) => return self.abandon(error).await,
+        };
+        let now = match self.now(time).await {
+            Ok(now) => now.max(opened.last_seen),
+            Err(error) => return self.abandon(error).await,
+        };
+        let mut group = Group { now, log: node.clone(), head: opened.head };
+        for errand in errands {
+            if let Err(error) = errand.run(self, &mut group).await {
+                return self.abandon(error).await;
+            }
+        }
+        let close = params![node, group.now, group.head.size, group.head.hash, epoch];
+        self.unsent.push(Write { sql: CLOSE_GROUP, params: close, exactly_one: true });
+        if let Err(error) = self.flush().await {
+            return self.abandon(error).await;
+        }
+        match self.client.batch_execute("COMMIT").await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_closed() || error.as_db_error().is_none() => {
+                Err(GroupFault::Around { commits: opened.commits + 1 })
+            }
+            Err(error) => Err(GroupFault::Before(fault(error))),
+        }
+    }
+
+    async fn abandon(&mut self, error: StoreError) -> Result<(), GroupFault> {
+        self.unsent.clear();
+        drop(self.client.batch_execute("ROLLBACK").await);
+        Err(GroupFault::Before(error))
+    }
+
+    async fn now(&mut self, time: &Time) -> Result<Timestamp, StoreError> {
+        match time {
+            Time::Injected(clock) => Ok(clock.now()),
+            Time::Database => {
+                let rows = self.rows(DATABASE_TIME, &[]).await?;
+                let row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
+                row.of("clock").time()
+            }
+        }
+    }
+}
+
+const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+const COMMITS: &str = "SELECT commits FROM nodes WHERE node = ?1 /*lock*/";
+const BACKEND: &str = "SELECT CAST(pg_backend_pid() AS BIGINT)";
+
+/// Why a group failed, as far as that can be known.
+enum GroupFault {
+    /// Before COMMIT: nothing happened.
+    Before(StoreError),
+    /// COMMIT was sent and no answer came: it happened if the node's row counts this many commits.
+    Around { commits: u64 },
+}
+
+impl Tx for PgTx {
+    async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+        let question = self.prepared(text).await?;
+        let writes = std::mem::take(&mut self.unsent);
+        let mut prepared = Vec::with_capacity(writes.len());
+        for write in &writes {
+            prepared.push((self.prepared(write.sql).await?, write));
+        }
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
+        // Both are sent before either is awaited, and the server works them off in order.
+        let (made, found) =
+            join(send_writes(&self.client, &prepared), self.client.query(&question, &values)).await;
+        made?;
+        found.map_err(fault)?.into_iter().map(decode).collect()
+    }
+
+    async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.unsent.extend(writes);
+        Ok(())
+    }
+}
+
+async fn send_writes(client: &Client, writes: &[(Statement, &Write)]) -> Result<(), StoreError> {
+    let sent = writes.iter().map(|(statement, write)| async move {
+        let values: Vec<&(dyn ToSql + Sync)> = write.params.iter().map(|value| value as _).collect();
+        let hit = client.execute(statement, &values).await.map_err(fault)?;
+        if write.exactly_one && hit != 1 { Err(StoreError::Conflict) } else { Ok(()) }
+    });
+    try_join_all(sent).await.map(drop)
+}
+
+impl Server {
+    /// Connects, checks the server, brings the schema up to date. `prepare` runs once, before the writer starts.
+    pub fn open(
+        url: &str,
+        node: NodeName,
+        time: Time,
+        register: Box<dyn Errand<PgTx> + Send>,
+    ) -> Result<Self, StoreError> {
+        let (queue, errands) = mpsc::channel(4 * GROUP);
+        let (reads, readings) = mpsc::channel(4 * GROUP);
+        let (ready, started) = oneshot::channel();
+        let backend = Arc::new(Mutex::new(None));
+        let keeper = Keeper { url: url.to_owned(), node, time, epoch: 0, backend: Arc::clone(&backend) };
+        let writer = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || keeper.live(register, errands, readings, ready))
+            .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let this = Self { queue: Some(queue), reads: Some(reads), writer: Some(writer), backend };
+        started.blocking_recv().unwrap_or_else(|_| Err(StoreError::Unavailable("the writer stopped".into())))?;
+        Ok(this)
+    }
+
+    pub async fn send(&self, errand: Box<dyn Errand<PgTx>>) -> Result<(), StoreError> {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        self.queue.as_ref().ok_or_else(stopped)?.send(errand).await.map_err(|_| stopped())
+    }
+
+    pub async fn read<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
+        let stopped = || StoreError::Unavailable("the reader has stopped".into());
+        let (reply, answer) = oneshot::channel();
+        let reading = Box::new(PendingQuery { query, reply });
+        self.reads.as_ref().ok_or_else(stopped)?.send(reading).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// The server's number for the writing connection, for tests that cut it.
+    pub fn backend(&self) -> Option<i32> {
+        *self.backend.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.queue = None;
+        self.reads = None;
+        if let Some(writer) = self.writer.take() {
+            drop(writer.join());
+        }
+    }
+}
+
+/// A query waiting for its turn on the reading connection.
+pub(crate) trait Reading: Send {
+    fn run<'a>(self: Box<Self>, tx: &'a mut PgTx) -> futures_util::future::LocalBoxFuture<'a, bool>;
+}
+
+struct PendingQuery<Q: Query> {
+    query: Q,
+    reply: oneshot::Sender<Result<Q::Out, StoreError>>,
+}
+
+impl<Q: Query + Sync> Reading for PendingQuery<Q> {
+    fn run<'a>(self: Box<Self>, tx: &'a mut PgTx) -> futures_util::future::LocalBoxFuture<'a, bool> {
+        Box::pin(async move {
+            let answer = self.query.run(tx).await;
+            let lost = matches!(answer, Err(StoreError::Unavailable(_)));
+            drop(self.reply.send(answer));
+            lost
+        })
+    }
+}
+
+/// The thread that keeps a node's connections.
+struct Keeper {
+    url: String,
+    node: NodeName,
+    time: Time,
+    epoch: u64,
+    backend: Arc<Mutex<Option<i32>>>,
+}
+
+impl Keeper {
+    fn live(
+        mut self,
+        register: Box<dyn Errand<PgTx> + Send>,
+        errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>,
+        readings: mpsc::Receiver<Box<dyn Reading>>,
+        ready: oneshot::Sender<Result<(), StoreError>>,
+    ) {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(ready.send(Err(StoreError::Unavailable(Box::new(error))))),
+        };
+        runtime.block_on(async move {
+            let tx = match self.start(register).await {
+                Ok(tx) => tx,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            drop(ready.send(Ok(())));
+            join(self.write_on(tx, errands), read_on(self.url.clone(), readings)).await;
+        });
+    }
+
+    /// First connection: checks, schema, and this node's row with a new epoch.
+    async fn start(&mut self, mut register: Box<dyn Errand<PgTx> + Send>) -> Result<PgTx, StoreError> {
+        let mut tx = PgTx::connect(&self.url).await?;
+        tx.demand_durability().await?;
+        tx.migrate().await?;
+        let now = tx.now(&self.time).await?;
+        // The row may not exist yet, so this one errand runs outside a group.
+        tx.client.batch_execute("BEGIN").await.map_err(fault)?;
+        let mut group = Group {
+            now,
+            log: self.node.clone(),
+            head: sluice_core::audit::Head::genesis(&self.node),
+        };
+        register.run(&mut tx, &mut group).await?;
+        tx.flush().await?;
+        tx.client.batch_execute("COMMIT").await.map_err(fault)?;
+        register.deliver(None);
+        self.epoch = self.read_epoch(&mut tx).await?;
+        self.note_backend(&mut tx).await?;
+        Ok(tx)
+    }
+
+    async fn read_epoch(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
+        let rows = tx.rows("SELECT epoch FROM nodes WHERE node = ?1", &params![&self.node]).await?;
+        rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes").count()
+    }
+
+    async fn note_backend(&self, tx: &mut PgTx) -> Result<(), StoreError> {
+        let row = tx.rows(BACKEND, &[]).await?.into_iter().next();
+        let pid = row.ok_or(StoreError::NotFound { what: "backend" })?.of("backend").count().ok();
+        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+        Ok(())
+    }
+
+    async fn write_on(&self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>) {
+        while let Some(first) = errands.recv().await {
+            let mut group = vec![first];
+            while group.len() < GROUP
+                && let Ok(next) = errands.try_recv()
+            {
+                group.push(next);
+            }
+            match self.commit(&mut tx, &mut group).await {
+                Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
+                Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
+                    group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
+                }
+                // One of them does not fit; the others must not suffer for it.
+                Err(_) => {
+                    for errand in group {
+                        let mut alone = [errand];
+                        let fault = self.commit(&mut tx, &mut alone).await.err();
+                        let [errand] = alone;
+                        errand.deliver(fault.as_ref());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Commits a group, through lost connections and other nodes' locks.
+    async fn commit(&self, tx: &mut PgTx, group: &mut [Box<dyn Errand<PgTx>>]) -> Result<(), StoreError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match tx.commit_group(&self.node, &self.time, self.epoch, group).await {
+                Ok(()) => return Ok(()),
+                Err(GroupFault::Around { commits }) => {
+                    self.reconnect(tx).await.map_err(|_| StoreError::UnknownOutcome)?;
+                    match self.commits(tx).await {
+                        Ok(counted) if counted == commits => return Ok(()),
+                        Ok(counted) if counted + 1 == commits => {}
+                        Ok(_) => return Err(StoreError::NodeTaken),
+                        Err(_) => return Err(StoreError::UnknownOutcome),
+                    }
+                }
+                Err(GroupFault::Before(StoreError::Unavailable(_))) => self.reconnect(tx).await?,
+                Err(GroupFault::Before(StoreError::Conflict)) if group.len() == 1 && tries < TRIES => {}
+                Err(GroupFault::Before(error)) => return Err(error),
+            }
+            if tries >= RECONNECTS {
+                return Err(StoreError::Unavailable("the connection keeps breaking".into()));
+            }
+        }
+    }
+
+    /// How many commits the server counts for us. Waits for our old connection's transaction to
+    /// end, because that one holds the lock on the row.
+    async fn commits(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
+        let rows = tx.rows(COMMITS, &params![&self.node]).await?;
+        rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes").count()
+    }
+
+    async fn reconnect(&self, tx: &mut PgTx) -> Result<(), StoreError> {
+        let mut last = StoreError::Unavailable("not tried".into());
+        for attempt in 0..RECONNECTS {
+            match PgTx::connect(&self.url).await {
+                Ok(fresh) => {
+                    fresh.demand_durability().await?;
+                    *tx = fresh;
+                    return self.note_backend(tx).await;
+                }
+                Err(error) => last = error,
+            }
+            let pause = Duration::from_millis(50 << attempt.min(5));
+            #[expect(clippy::disallowed_methods, reason = "the pause between two tries to reach a server")]
+            tokio::time::sleep(pause).await;
+        }
+        Err(last)
+    }
+}
+
+/// The reading connection's life. Nothing is decided from it.
+async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
+    let mut connection: Option<PgTx> = None;
+    while let Some(reading) = readings.recv().await {
+        if connection.is_none() {
+            connection = PgTx::connect(&url).await.ok();
+        }
+        // Without a connection the reading is dropped, and its caller is told the reader is gone.
+        if let Some(tx) = &mut connection
+            && reading.run(tx).await
+        {
+            connection = None;
+        }
+    }
+}
+
+impl ToSql for Val {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
+            Self::Int(number) => number.to_sql(kind, out),
+            Self::Text(text) => text.to_sql(kind, out),
+            Self::Blob(bytes) => bytes.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        [Type::INT8, Type::INT4, Type::TEXT, Type::VARCHAR, Type::BYTEA].contains(kind)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+fn decode(row: tokio_postgres::Row) -> Result<Row, StoreError> {
+    let values = row.columns().iter().enumerate().map(|(at, column)| {
+        let kind = column.type_();
+        Ok(if *kind == Type::INT8 {
+            row.try_get::<_, Option<i64>>(at).map_err(fault)?.map_or(Val::Null, Val::Int)
+        } else if *kind == Type::INT4 {
+            row.try_get::<_, Option<i32>>(at).map_err(fault)?.map_or(Val::Null, |n| Val::Int(i64::from(n)))
+        } else if *kind == Type::BYTEA {
+            row.try_get::<_, Option<Vec<u8>>>(at).map_err(fault)?.map_or(Val::Null, Val::Blob)
+        } else {
+            row.try_get::<_, Option<String>>(at).map_err(fault)?.map_or(Val::Null, Val::Text)
+        })
+    });
+    values.collect::<Result<_, StoreError>>().map(Row)
+}
+
+/// Folds the driver's errors into ours. Texts of the server may quote values, so they stay inside.
+fn fault(error: tokio_postgres::Error) -> StoreError {
+    match error.code() {
+        Some(code) if *code == SqlState::DISK_FULL => StoreError::DiskFull,
+        Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly,
+        Some(code) if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED => {
+            StoreError::Damaged { detail: "the server reports corruption".into() }
+        }
+        Some(code)
+            if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION]
+                .contains(code) =>
+        {
+            StoreError::Conflict
+        }
+        Some(code)
+            if [
+                SqlState::ADMIN_SHUTDOWN,
+                SqlState::CRASH_SHUTDOWN,
+                SqlState::CANNOT_CONNECT_NOW,
+                SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+            ]
+            .contains(code) =>
+        {
+            StoreError::Unavailable(Box::new(error))
+        }
+        None => StoreError::Unavailable(Box::new(error)),
+        Some(_) => StoreError::Engine(Box::new(error)),
+    }
+}

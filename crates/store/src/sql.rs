@@ -1,0 +1,225 @@
+//! The little SQL everything above is written in: values, rows, and a transaction one can ask.
+//!
+//! One text serves both engines. Parameters are numbered `?1`; `/*lock*/` and `/*skip*/` at the end
+//! of a query are row locks on PostgreSQL and nothing on SQLite, where the writer is alone anyway.
+
+use crate::error::StoreError;
+
+/// A value on its way in or out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Val {
+    Null,
+    Int(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+/// A row on its way out.
+#[derive(Debug)]
+pub(crate) struct Row(pub Vec<Val>);
+
+/// A change to be made when the use case has decided everything.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub sql: &'static str,
+    pub params: Vec<Val>,
+    /// Whether exactly one row must be hit: a compare-and-set.
+    pub exactly_one: bool,
+}
+
+/// An open transaction.
+pub(crate) trait Tx {
+    /// The rows a query gives.
+    async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError>;
+    /// Makes the changes of one use case, in order.
+    async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError>;
+}
+
+macro_rules! val_from {
+    ($($type:ty => |$v:ident| $made:expr;)*) => {$(
+        impl From<$type> for Val {
+            fn from($v: $type) -> Self { $made }
+        }
+    )*};
+}
+
+val_from! {
+    i64 => |v| Self::Int(v);
+    u32 => |v| Self::Int(i64::from(v));
+    // Counters and versions start at zero and grow by one; they do not reach 2^63.
+    u64 => |v| Self::Int(i64::try_from(v).unwrap_or(i64::MAX));
+    &str => |v| Self::Text(v.to_owned());
+    String => |v| Self::Text(v);
+    Vec<u8> => |v| Self::Blob(v);
+    &[u8] => |v| Self::Blob(v.to_vec());
+    u128 => |v| Self::Blob(v.to_be_bytes().to_vec());
+    sluice_core::Timestamp => |v| Self::Int(v.as_millis());
+    sluice_core::Span => |v| Self::from(v.as_millis());
+    sluice_core::Digest => |v| Self::Blob(v.to_bytes().to_vec());
+    sluice_core::audit::Hash => |v| Self::Blob(v.0.to_vec());
+    sluice_core::HoldId => |v| Self::from(v.bits());
+    sluice_core::CallId => |v| Self::from(v.bits());
+    sluice_core::ApprovalId => |v| Self::from(v.bits());
+    sluice_core::ids::SessionId => |v| Self::from(v.bits());
+    sluice_core::ids::AllowanceId => |v| Self::from(v.bits());
+    sluice_core::ids::RollbackId => |v| Self::from(v.bits());
+    sluice_core::ids::MessageId => |v| Self::from(v.bits());
+    &sluice_core::AgentName => |v| Self::from(v.as_str());
+    &sluice_core::ServiceName => |v| Self::from(v.as_str());
+    &sluice_core::CapabilityName => |v| Self::from(v.as_str());
+    &sluice_core::NodeName => |v| Self::from(v.as_str());
+    &sluice_core::Actor => |v| Self::Text(v.to_string());
+}
+
+impl<T: Into<Val>> From<Option<T>> for Val {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// Reads the columns of a row from left to right; whatever does not fit is an impossible row.
+pub(crate) struct Columns {
+    table: &'static str,
+    values: std::vec::IntoIter<Val>,
+}
+
+impl Row {
+    pub fn of(self, table: &'static str) -> Columns {
+        Columns { table, values: self.0.into_iter() }
+    }
+}
+
+impl Columns {
+    pub fn impossible(&self, detail: &'static str) -> StoreError {
+        StoreError::Impossible { table: self.table, detail }
+    }
+
+    fn next(&mut self) -> Result<Val, StoreError> {
+        self.values.next().ok_or(StoreError::Impossible { table: self.table, detail: "a column is missing" })
+    }
+
+    pub fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
+        match self.next()? {
+            Val::Null => Ok(None),
+            Val::Int(value) => Ok(Some(value)),
+            Val::Text(_) | Val::Blob(_) => Err(self.impossible("a number is not a number")),
+        }
+    }
+
+    pub fn maybe_text(&mut self) -> Result<Option<String>, StoreError> {
+        match self.next()? {
+            Val::Null => Ok(None),
+            Val::Text(value) => Ok(Some(value)),
+            Val::Int(_) | Val::Blob(_) => Err(self.impossible("a text is not a text")),
+        }
+    }
+
+    pub fn maybe_blob(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.next()? {
+            Val::Null => Ok(None),
+            Val::Blob(value) => Ok(Some(value)),
+            Val::Int(_) | Val::Text(_) => Err(self.impossible("bytes are not bytes")),
+        }
+    }
+
+    pub fn int(&mut self) -> Result<i64, StoreError> {
+        self.maybe_int()?.ok_or_else(|| self.impossible("a number is missing"))
+    }
+
+    pub fn text(&mut self) -> Result<String, StoreError> {
+        self.maybe_text()?.ok_or_else(|| self.impossible("a text is missing"))
+    }
+
+    pub fn blob(&mut self) -> Result<Vec<u8>, StoreError> {
+        self.maybe_blob()?.ok_or_else(|| self.impossible("bytes are missing"))
+    }
+
+    pub fn count<N: TryFrom<i64>>(&mut self) -> Result<N, StoreError> {
+        let value = self.int()?;
+        N::try_from(value).map_err(|_| self.impossible("a count is out of range"))
+    }
+
+    pub fn maybe_time(&mut self) -> Result<Option<sluice_core::Timestamp>, StoreError> {
+        Ok(self.maybe_int()?.map(sluice_core::Timestamp::from_millis))
+    }
+
+    pub fn time(&mut self) -> Result<sluice_core::Timestamp, StoreError> {
+        self.int().map(sluice_core::Timestamp::from_millis)
+    }
+
+    pub fn maybe_bits(&mut self) -> Result<Option<u128>, StoreError> {
+        match self.maybe_blob()? {
+            None => Ok(None),
+            Some(bytes) => {
+                let bytes = bytes.try_into().map_err(|_| self.impossible("an id does not have 16 bytes"))?;
+                Ok(Some(u128::from_be_bytes(bytes)))
+            }
+        }
+    }
+
+    pub fn bits(&mut self) -> Result<u128, StoreError> {
+        self.maybe_bits()?.ok_or_else(|| self.impossible("an id is missing"))
+    }
+
+    pub fn parsed<T: std::str::FromStr>(&mut self) -> Result<T, StoreError> {
+        let text = self.text()?;
+        text.parse().map_err(|_| self.impossible("a word is not one of ours"))
+    }
+
+    pub fn maybe_parsed<T: std::str::FromStr>(&mut self) -> Result<Option<T>, StoreError> {
+        match self.maybe_text()? {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| self.impossible("a word is not one of ours")),
+        }
+    }
+}
+
+/// Builds a parameter list from anything that is a value.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => { vec![$(crate::sql::Val::from($value)),*] };
+}
+pub(crate) use params;
+
+/// The PostgreSQL reading of our one text.
+pub(crate) fn for_postgres(sql: &str) -> String {
+    let mut text = sql.replace("/*lock*/", "FOR UPDATE").replace("/*skip*/", "FOR UPDATE SKIP LOCKED");
+    // Only `?` followed by a digit is a parameter; no text of ours has another `?`.
+    for digit in '0'..='9' {
+        text = text.replace(&format!("?{digit}"), &format!("${digit}"));
+    }
+    text
+}
+
+/// The PostgreSQL reading of a migration.
+pub(crate) fn schema_for_postgres(sql: &str) -> String {
+    for_postgres(sql)
+        .replace(") STRICT, WITHOUT ROWID;", ");")
+        .replace(" INTEGER", " BIGINT")
+        .replace(" BLOB", " BYTEA")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_text_reads_for_both_engines() {
+        assert_eq!(
+            for_postgres("SELECT a FROM t WHERE b = ?1 AND c = ?12 /*lock*/"),
+            "SELECT a FROM t WHERE b = $1 AND c = $12 FOR UPDATE"
+        );
+        assert_eq!(
+            schema_for_postgres("CREATE TABLE t (a INTEGER NOT NULL, b BLOB) STRICT, WITHOUT ROWID;"),
+            "CREATE TABLE t (a BIGINT NOT NULL, b BYTEA);"
+        );
+    }
+
+    #[test]
+    fn a_column_of_the_wrong_kind_is_an_impossible_row() {
+        let mut row = Row(vec![Val::Text("x".into()), Val::Int(-1), Val::Blob(vec![1])]).of("holds");
+        assert_eq!(row.int().unwrap_err().code(), "store.damaged");
+        assert_eq!(row.count::<u32>().unwrap_err().code(), "store.damaged");
+        assert_eq!(row.bits().unwrap_err().code(), "store.damaged");
+        assert_eq!(row.text().unwrap_err().code(), "store.damaged");
+    }
+}

@@ -1,0 +1,378 @@
+//! SQLite: one file, one connection that writes and checkpoints, one thread that owns it.
+//!
+//! Takes errands; commits whatever has queued up together with one sync to disk (group commit).
+//! Promise: settings that durability rests on are read back, an answer leaves after its commit, and
+//! after a failed sync nothing more is written, because the page cache can no longer be believed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use sluice_core::{Clock, NodeName};
+use tokio::sync::mpsc;
+
+use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
+use crate::error::StoreError;
+use crate::migrate;
+use crate::sql::{Row, Tx, Val, Write, params};
+
+/// First release without the WAL-reset race.
+const OLDEST: i32 = 3_051_003;
+/// Marks a file as ours: "Slui".
+const APPLICATION_ID: i64 = 0x536c_7569;
+/// Most errands that share one commit.
+const GROUP: usize = 256;
+/// Connections for reading.
+const READERS: usize = 4;
+/// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
+const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
+
+type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
+
+/// The one connection that writes.
+#[derive(Debug)]
+pub(crate) struct SqliteTx {
+    connection: Connection,
+}
+
+/// A file-backed store: the queue to its writer, and connections for reading.
+pub(crate) struct SqliteFile {
+    queue: Option<Queue>,
+    writer: Option<JoinHandle<()>>,
+    readers: Vec<Mutex<SqliteTx>>,
+    _lock: File,
+}
+
+impl SqliteTx {
+    /// A database that lives as long as this value. For simulations and tests.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)? };
+        this.settle_in(false)?;
+        this.migrate()?;
+        Ok(this)
+    }
+
+    fn settle_in(&mut self, on_disk: bool) -> Result<(), StoreError> {
+        if rusqlite::version_number() < OLDEST {
+            return Err(StoreError::OldSqlite { found: rusqlite::version().to_owned() });
+        }
+        let connection = &self.connection;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
+        connection.set_prepared_statement_cache_capacity(128);
+        if on_disk {
+            setting(connection, "journal_mode", "wal")?;
+            setting(connection, "synchronous", "2")?;
+            setting(connection, "wal_autocheckpoint", "4000")?;
+            setting(connection, "mmap_size", "0")?;
+        }
+        setting(connection, "foreign_keys", "1")?;
+        setting(connection, "trusted_schema", "0")?;
+        setting(connection, "cell_size_check", "1")
+    }
+
+    fn number(&self, pragma: &str) -> Result<i64, StoreError> {
+        self.connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).map_err(fault)
+    }
+
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let found = self.number("user_version")?;
+        if self.number("application_id")? != APPLICATION_ID {
+            let tables: i64 = self
+                .connection
+                .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+                .map_err(fault)?;
+            if tables > 0 || found != 0 {
+                return Err(StoreError::Foreign);
+            }
+        }
+        for step in migrate::missing(found)? {
+            let text = format!(
+                "BEGIN IMMEDIATE;\n{}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {};\nCOMMIT;",
+                step.sql, step.version
+            );
+            if let Err(error) = self.connection.execute_batch(&text) {
+                drop(self.connection.execute_batch("ROLLBACK"));
+                return Err(fault(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs errands in one transaction. On an error nothing of them happened.
+    pub fn commit_group(
+        &mut self,
+        node: &NodeName,
+        clock: &dyn Clock,
+        errands: &mut [Box<dyn Errand<Self>>],
+    ) -> Result<(), StoreError> {
+        self.exec("BEGIN IMMEDIATE")?;
+        let done = self.in_group(node, clock, errands).and_then(|()| self.exec("COMMIT"));
+        if done.is_err() && !self.connection.is_autocommit() {
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+        done
+    }
+
+    fn in_group(
+        &mut self,
+        node: &NodeName,
+        clock: &dyn Clock,
+        errands: &mut [Box<dyn Errand<Self>>],
+    ) -> Result<(), StoreError> {
+        let row = self.query(OPEN_GROUP, &params![node])?.into_iter().next();
+        let row = NodeRow::read(row.ok_or(StoreError::NotFound { what: "node" })?)?;
+        let mut group = Group { now: clock.now().max(row.last_seen), log: node.clone(), head: row.head };
+        for errand in errands {
+            at_once(errand.run(self, &mut group))?;
+        }
+        let close = params![node, group.now, group.head.size, group.head.hash, row.epoch];
+        self.make_now(&Write { sql: CLOSE_GROUP, params: close, exactly_one: true })
+    }
+
+    fn exec(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(fault)?;
+        Ok(())
+    }
+
+    pub fn query(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(fault)?;
+        let width = statement.column_count();
+        let mut found = statement.query(rusqlite::params_from_iter(params)).map_err(fault)?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next().map_err(fault)? {
+            let values = (0..width).map(|at| row.get_ref(at).map_err(fault).and_then(value_of));
+            rows.push(Row(values.collect::<Result<_, _>>()?));
+        }
+        Ok(rows)
+    }
+
+    fn make_now(&mut self, write: &Write) -> Result<(), StoreError> {
+        let mut statement = self.connection.prepare_cached(write.sql).map_err(fault)?;
+        let hit = statement.execute(rusqlite::params_from_iter(&write.params)).map_err(fault)?;
+        if write.exactly_one && hit != 1 {
+            return Err(StoreError::Conflict);
+        }
+        Ok(())
+    }
+}
+
+impl Tx for SqliteTx {
+    async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+        self.query(sql, params)
+    }
+
+    async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        writes.iter().try_for_each(|write| self.make_now(write))
+    }
+}
+
+impl SqliteFile {
+    /// Opens or creates the file, checks it, and starts its writer.
+    pub fn open(path: &Path, node: &NodeName, clock: &Arc<dyn Clock>) -> Result<(Self, SqliteTx), StoreError> {
+        let lock = take_lock(path)?;
+        let connection = Connection::open(path).map_err(fault)?;
+        let mut tx = SqliteTx { connection };
+        tx.settle_in(true)?;
+        tx.migrate()?;
+        let verdict: String =
+            tx.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
+        if verdict != "ok" {
+            return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
+        }
+        let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
+        let _ = (node, clock);
+        Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
+    }
+
+    /// Hands the writing connection to its thread.
+    pub fn start(&mut self, tx: SqliteTx, node: NodeName, clock: Arc<dyn Clock>) -> Result<(), StoreError> {
+        let (queue, errands) = mpsc::channel(4 * GROUP);
+        let writer = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || write_on(tx, errands, &node, clock.as_ref()))
+            .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        self.queue = Some(queue);
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    pub async fn send(&self, errand: Box<dyn Errand<SqliteTx>>) -> Result<(), StoreError> {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(errand).await.map_err(|_| stopped())
+    }
+
+    /// Reads on the calling thread, on whichever connection is free.
+    pub fn read<Out>(&self, ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
+        let free = self.readers.iter().find_map(|reader| reader.try_lock().ok());
+        let busy = || self.readers.first().map(|reader| reader.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut reader =
+            free.or_else(busy).ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?;
+        ask(&mut reader)
+    }
+}
+
+impl Drop for SqliteFile {
+    fn drop(&mut self) {
+        // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            drop(writer.join());
+        }
+    }
+}
+
+/// The writer's life: take what has queued up, commit it together, answer.
+fn write_on(
+    mut tx: SqliteTx,
+    mut errands: mpsc::Receiver<Box<dyn Errand<SqliteTx>>>,
+    node: &NodeName,
+    clock: &dyn Clock,
+) {
+    let mut broken: Option<StoreError> = None;
+    while let Some(first) = errands.blocking_recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP
+            && let Ok(next) = errands.try_recv()
+        {
+            group.push(next);
+        }
+        if let Some(fault) = &broken {
+            group.into_iter().for_each(|errand| errand.deliver(Some(fault)));
+            continue;
+        }
+        let alone = group.len() == 1;
+        match tx.commit_group(node, clock, &mut group) {
+            Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
+            Err(fault) if alone || is_final(&fault) => {
+                group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
+                broken = is_final(&fault).then_some(fault);
+            }
+            // One of them does not fit; the others must not suffer for it.
+            Err(_) => {
+                for errand in group {
+                    let mut alone = [errand];
+                    let fault = tx.commit_group(node, clock, &mut alone).err();
+                    let [errand] = alone;
+                    errand.deliver(fault.as_ref());
+                }
+            }
+        }
+    }
+}
+
+/// Whether the file can no longer be believed by this process.
+fn is_final(fault: &StoreError) -> bool {
+    matches!(fault, StoreError::Damaged { .. })
+}
+
+/// A use case on SQLite never waits; if it would, that is a fault of ours, not a reason to hang.
+pub(crate) fn at_once<Out>(work: impl Future<Output = Result<Out, StoreError>>) -> Result<Out, StoreError> {
+    work.now_or_never().unwrap_or_else(|| Err(StoreError::Unavailable("a local read tried to wait".into())))
+}
+
+fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
+    setting(&connection, "query_only", "1")?;
+    Ok(SqliteTx { connection })
+}
+
+/// Opens a copy of a database for reading only, whoever else has it: for export and inspection.
+pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
+    if !path.is_file() {
+        return Err(StoreError::NotFound { what: "database file" });
+    }
+    let mut reader = open_reader(path)?;
+    if reader.number("application_id")? != APPLICATION_ID {
+        return Err(StoreError::Foreign);
+    }
+    let found = reader.number("user_version")?;
+    if found > migrate::CURRENT {
+        return Err(StoreError::NewerSchema { found, known: migrate::CURRENT });
+    }
+    let _ = &mut reader;
+    Ok(reader)
+}
+
+/// One process per file: two writers would each believe they own the audit head.
+fn take_lock(path: &Path) -> Result<File, StoreError> {
+    let unavailable = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => StoreError::ReadOnly,
+        std::io::ErrorKind::StorageFull => StoreError::DiskFull,
+        _ => StoreError::Unavailable(Box::new(error)),
+    };
+    let mut beside: PathBuf = path.to_path_buf();
+    beside.as_mut_os_string().push(".lock");
+    let lock = File::options().create(true).truncate(false).write(true).open(&beside).map_err(unavailable)?;
+    let kind = rustix::fs::fstatfs(&lock).map_err(|error| unavailable(error.into()))?.f_type;
+    if REMOTE.contains(&i64::from(kind)) {
+        return Err(StoreError::DurabilityOff { setting: "file system", found: format!("{kind:#x}") });
+    }
+    lock.try_lock().map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => StoreError::InUse,
+        std::fs::TryLockError::Error(error) => unavailable(error),
+    })?;
+    Ok(lock)
+}
+
+/// Sets a pragma and believes only what is read back.
+fn setting(connection: &Connection, name: &'static str, value: &str) -> Result<(), StoreError> {
+    connection.pragma_update(None, name, value).map_err(fault)?;
+    let found: rusqlite::types::Value =
+        connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).map_err(fault)?;
+    let found = match found {
+        rusqlite::types::Value::Integer(number) => number.to_string(),
+        rusqlite::types::Value::Text(text) => text,
+        other => format!("{other:?}"),
+    };
+    if found != value {
+        return Err(StoreError::DurabilityOff { setting: name, found });
+    }
+    Ok(())
+}
+
+fn value_of(value: ValueRef<'_>) -> Result<Val, StoreError> {
+    Ok(match value {
+        ValueRef::Null => Val::Null,
+        ValueRef::Integer(number) => Val::Int(number),
+        ValueRef::Text(text) => Val::Text(
+            String::from_utf8(text.to_vec())
+                .map_err(|_| StoreError::Damaged { detail: "a text is not UTF-8".into() })?,
+        ),
+        ValueRef::Blob(bytes) => Val::Blob(bytes.to_vec()),
+        ValueRef::Real(_) => return Err(StoreError::Damaged { detail: "a number is not whole".into() }),
+    })
+}
+
+impl rusqlite::ToSql for Val {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        Ok(rusqlite::types::ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// Folds the library's errors into ours. Texts of the engine may quote values, so they stay inside.
+fn fault(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+        Some(ErrorCode::ReadOnly) => StoreError::ReadOnly,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse,
+        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { detail: "SQLite calls it malformed".into() },
+        Some(ErrorCode::NotADatabase) => StoreError::Damaged { detail: "this is not a database file".into() },
+        Some(ErrorCode::SystemIoFailure) => StoreError::Damaged { detail: "reading or syncing the file failed".into() },
+        Some(ErrorCode::ConstraintViolation) => StoreError::Conflict,
+        Some(ErrorCode::CannotOpen) => StoreError::Unavailable(Box::new(error)),
+        _ => StoreError::Engine(Box::new(error)),
+    }
+}
