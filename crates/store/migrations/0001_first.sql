@@ -117,18 +117,20 @@ CREATE TABLE counters (
 
 CREATE TABLE allowances (
     id BLOB NOT NULL PRIMARY KEY,
-    scope TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    session BLOB,
-    capability TEXT NOT NULL,
-    given_by TEXT NOT NULL,
+    rule BLOB,
+    session TEXT,
+    asker TEXT NOT NULL,
+    covers TEXT NOT NULL,
+    domains TEXT,
     given_at INTEGER NOT NULL,
+    given_by TEXT NOT NULL,
     expires_at INTEGER,
     uses_left INTEGER,
+    revoked_by TEXT,
     revoked_at INTEGER,
     version INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX allowances_live ON allowances (agent, capability) WHERE revoked_at IS NULL;
+CREATE INDEX allowances_live ON allowances (asker) WHERE revoked_at IS NULL;
 
 CREATE TABLE freezes (
     scope TEXT NOT NULL,
@@ -139,17 +141,22 @@ CREATE TABLE freezes (
     PRIMARY KEY (scope, name)
 ) STRICT, WITHOUT ROWID;
 
+-- The state before a write, to go back to; prints are hashes of an object's state before and after.
 CREATE TABLE rollback_points (
     id BLOB NOT NULL PRIMARY KEY,
     hold BLOB NOT NULL,
-    before BLOB NOT NULL,
-    after BLOB,
+    content BLOB NOT NULL,
     state TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    before_print BLOB NOT NULL,
+    after_print BLOB,
     captured_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL
+    until INTEGER,
+    ended_by TEXT,
+    ended_at INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX rollback_by_hold ON rollback_points (hold);
-CREATE INDEX rollback_live ON rollback_points (expires_at) WHERE state IN ('captured', 'sealed');
+CREATE UNIQUE INDEX rollback_by_hold ON rollback_points (hold);
+CREATE INDEX rollback_live ON rollback_points (until) WHERE state = 'sealed';
 
 -- Messages to people. Delivered at least once; harmless twice.
 CREATE TABLE outbox (

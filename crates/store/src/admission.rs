@@ -11,9 +11,10 @@ use sluice_core::audit::{Fact, commit};
 use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Move};
-use sluice_core::ids::{MessageId, SessionId};
+use sluice_core::ids::{AllowanceId, MessageId, SessionId};
 use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
+use crate::allowances;
 use crate::approvals;
 use crate::counters;
 use crate::desk::{Desk, UseCase};
@@ -69,8 +70,8 @@ pub struct Admission {
     pub idempotency_key: Option<String>,
     /// The agent knows that it repeats an identical call.
     pub allow_duplicate: bool,
-    /// A person's standing yes already answers policy's question. It never answers the batch window.
-    pub answered: bool,
+    /// A person's standing yes that may answer policy's question. It never answers the batch window.
+    pub allowance: Option<AllowanceId>,
     /// How long people have to answer.
     pub expiry: Span,
     /// The write it takes back, if it is a rollback.
@@ -146,9 +147,12 @@ impl UseCase for Admission {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
         };
+        let needs_yes = self.tier == Tier::ApprovalRequired;
         let admitted = match card {
             Some(card) => self.join_card(desk, card),
-            None if self.tier == Tier::ApprovalRequired && !self.answered => self.ask_alone(desk),
+            None if needs_yes && !allowances::spend(desk, self.allowance, &self.action, self.session).await? => {
+                self.ask_alone(desk)
+            }
             None => self.hold(desk),
         };
         self.count(desk);

@@ -25,6 +25,9 @@ pub enum StoreError {
     /// The question cannot be answered like that.
     #[error(transparent)]
     Approval(#[from] ApprovalError),
+    /// The rollback point cannot be moved like that.
+    #[error(transparent)]
+    Rollback(#[from] sluice_core::rollback::RollbackError),
     /// The claim belongs to another node or an earlier attempt.
     #[error("this claim is no longer valid")]
     Fenced,
@@ -122,7 +125,7 @@ pub enum StoreError {
 impl StoreError {
     /// Stable code.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "store.not_found",
             Self::Conflict => "store.conflict",
@@ -134,6 +137,7 @@ impl StoreError {
             Self::Approval(ApprovalError::AlreadyDecided { .. }) => "approval.already_decided",
             Self::Approval(ApprovalError::Expired { .. }) => "approval.expired",
             Self::Approval(ApprovalError::NotYet { .. } | ApprovalError::NoEdge { .. }) => "approval.not_possible",
+            Self::Rollback(error) => error.code(),
             Self::Fenced => "execute.fenced",
             Self::Frozen { .. } => "freeze.active",
             Self::KeyReuse => "call.key_reuse",

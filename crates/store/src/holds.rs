@@ -66,6 +66,7 @@ pub(crate) fn shift<T: Tx>(
         let (from, by) = (hold.state.word(), step.word());
         if let Move::Claim { claim, .. } = &step {
             hold.epoch = claim.epoch;
+            hold.attempts += 1;
         }
         hold.state = hold.state.apply(step)?;
         hold.version += 1;

@@ -39,7 +39,7 @@ pub fn edges() -> Vec<Edge> {
 /// The lifecycle as a Mermaid state diagram.
 #[must_use]
 pub fn mermaid() -> String {
-    let births = ["awaiting_approval", "held", "blocked"].map(|to| format!("    [*] --> {to}: admit\n"));
+    let births = ["awaiting_approval", "held"].map(|to| format!("    [*] --> {to}: admit\n"));
     let arrows = edges().into_iter().map(|edge| format!("    {} --> {}: {}\n", edge.from, edge.to, edge.by));
     let deaths =
         states().into_iter().filter(HoldState::is_final).map(|state| format!("    {} --> [*]\n", state.word()));
@@ -134,7 +134,7 @@ mod tests {
         for state in states() {
             let word = state.word();
             assert_eq!(edges.iter().any(|edge| edge.from == word), !state.is_final(), "out of {word}");
-            let born = ["awaiting_approval", "held", "blocked"].contains(&word);
+            let born = ["awaiting_approval", "held"].contains(&word);
             assert!(born || edges.iter().any(|edge| edge.to == word), "into {word}");
         }
     }

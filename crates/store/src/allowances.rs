@@ -1,0 +1,200 @@
+//! Standing yeses as rows.
+
+use std::collections::BTreeSet;
+
+use sluice_core::action::Action;
+use sluice_core::approval::allowance::{
+    Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Why,
+};
+use sluice_core::audit::Fact;
+use sluice_core::ids::{AllowanceId, RuleId, SessionId};
+use sluice_core::recipients;
+use sluice_core::Actor;
+
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Row, Tx, params};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, rule, session, asker, covers, domains, given_at, expires_at, uses_left, revoked_by, revoked_at, ",
+            "version FROM allowances ",
+            $rest
+        )
+    };
+}
+
+const ONE_LOCKED: &str = select!("WHERE id = ?1 /*lock*/");
+const OF_ASKER: &str = select!("WHERE asker = ?1 AND revoked_at IS NULL ORDER BY given_at, id");
+const ALL: &str = select!("ORDER BY given_at, id LIMIT ?1");
+const GIVE: &str = "INSERT INTO allowances (id, rule, session, asker, covers, domains, given_at, given_by, expires_at, \
+     uses_left, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1)";
+const SPENT: &str = "UPDATE allowances SET uses_left = ?3, version = version + 1 WHERE id = ?1 AND version = ?2";
+const REVOKE: &str =
+    "UPDATE allowances SET revoked_by = ?3, revoked_at = ?4, version = version + 1 WHERE id = ?1 AND version = ?2";
+
+/// Writes down a standing yes.
+pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Actor) {
+    let (rule, session) = match &allowance.scope {
+        Scope::Standing { rule } => (Some(rule.bits()), None),
+        Scope::Session { session } => (None, Some(session_text(session))),
+    };
+    let domains = allowance.bounds.domains.as_ref().map(|domains| serde_json::json!(domains).to_string());
+    desk.write(
+        GIVE,
+        params![
+            allowance.id,
+            rule,
+            session,
+            asker_text(&allowance.asker),
+            covers_text(&allowance.covers),
+            domains,
+            allowance.given_at,
+            by,
+            allowance.bounds.expires_at,
+            allowance.bounds.uses_left,
+        ],
+    );
+    desk.record(
+        Fact::new("allowance.given", by.clone())
+            .with("allowance", allowance.id)
+            .with("code", allowance.code())
+            .with("covers", covers_text(&allowance.covers)),
+    );
+}
+
+/// Lets a standing yes answer policy's question, if it still does. Counts the use.
+pub(crate) async fn spend<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    id: Option<AllowanceId>,
+    action: &Action,
+    session: Option<SessionId>,
+) -> Result<bool, StoreError> {
+    let Some(id) = id else { return Ok(false) };
+    let Some(row) = desk.row(ONE_LOCKED, params![id]).await? else { return Ok(false) };
+    let (allowance, version) = decode(row)?;
+    let (asker, session) = (Asker::Agent(action.agent().clone()), session.map(Session::Issued));
+    let reached: Vec<_> = ["to", "cc", "bcc"]
+        .iter()
+        .filter_map(|name| action.arguments().get(*name))
+        .flat_map(recipients::read)
+        .collect();
+    let question = Question {
+        asker: &asker,
+        session: session.as_ref(),
+        asked: Asked::Capability(action.capability()),
+        recipients: &reached,
+        why: &[Why::Policy],
+        at: desk.now,
+    };
+    let Ok(spent) = allowance.spend(&question) else { return Ok(false) };
+    desk.write_one(SPENT, params![id, version, spent.bounds.uses_left]);
+    desk.record(Fact::new("allowance.used", Actor::Agent(action.agent().clone())).with("allowance", id));
+    Ok(true)
+}
+
+/// Takes a standing yes back.
+pub(crate) struct Revoke {
+    pub id: AllowanceId,
+    pub by: Actor,
+}
+
+impl UseCase for Revoke {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let row = desk.row(ONE_LOCKED, params![self.id]).await?;
+        let (allowance, version) = decode(row.ok_or(StoreError::NotFound { what: "allowance" })?)?;
+        let now = desk.now;
+        allowance.revoke(self.by.clone(), now).map_err(|_| StoreError::NotFound { what: "live allowance" })?;
+        desk.write_one(REVOKE, params![self.id, version, &self.by, now]);
+        desk.record(Fact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
+        Ok(())
+    }
+}
+
+/// Every standing yes an asker has.
+pub(crate) struct OfAsker(pub Asker);
+
+impl Query for OfAsker {
+    type Out = Vec<Allowance>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let rows = tx.rows(OF_ASKER, &params![asker_text(&self.0)]).await?;
+        rows.into_iter().map(|row| decode(row).map(|(allowance, _)| allowance)).collect()
+    }
+}
+
+/// Every standing yes there is or was.
+pub(crate) struct All {
+    pub limit: u32,
+}
+
+impl Query for All {
+    type Out = Vec<Allowance>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let rows = tx.rows(ALL, &params![self.limit]).await?;
+        rows.into_iter().map(|row| decode(row).map(|(allowance, _)| allowance)).collect()
+    }
+}
+
+fn asker_text(asker: &Asker) -> String {
+    match asker {
+        Asker::Agent(name) => format!("agent:{name}"),
+        Asker::Client(id) => format!("client:{id}"),
+    }
+}
+
+fn session_text(session: &Session) -> String {
+    match session {
+        Session::Issued(id) => format!("issued:{id}"),
+        Session::Claimed(text) => format!("claimed:{text}"),
+    }
+}
+
+fn covers_text(covers: &Covers) -> String {
+    match covers {
+        Covers::ActionType(name) => format!("type:{name}"),
+        Covers::Capability(name) => format!("capability:{name}"),
+        Covers::Below(name) => format!("below:{name}"),
+    }
+}
+
+fn decode(row: Row) -> Result<(Allowance, u64), StoreError> {
+    let mut row = row.of("allowances");
+    let id = AllowanceId::from_bits(row.bits()?);
+    let (rule, session) = (row.maybe_bits()?, row.maybe_text()?);
+    let scope = match (rule, session.as_deref().and_then(|text| text.split_once(':'))) {
+        (Some(rule), None) if session.is_none() => Some(Scope::Standing { rule: RuleId::from_bits(rule) }),
+        (None, Some(("issued", id))) => id.parse().ok().map(|id| Scope::Session { session: Session::Issued(id) }),
+        (None, Some(("claimed", text))) => Some(Scope::Session { session: Session::Claimed(text.to_owned()) }),
+        _ => None,
+    };
+    let scope = scope.ok_or_else(|| row.impossible("an unknown scope"))?;
+    let asker = match row.text()?.split_once(':') {
+        Some(("agent", name)) => name.parse().ok().map(Asker::Agent),
+        Some(("client", id)) => Some(Asker::Client(id.to_owned())),
+        _ => None,
+    };
+    let asker = asker.ok_or_else(|| row.impossible("an unknown asker"))?;
+    let covers = match row.text()?.split_once(':') {
+        Some(("type", name)) => Some(Covers::ActionType(name.to_owned())),
+        Some(("capability", name)) => name.parse().ok().map(Covers::Capability),
+        Some(("below", name)) => name.parse().ok().map(Covers::Below),
+        _ => None,
+    };
+    let covers = covers.ok_or_else(|| row.impossible("it covers something unknown"))?;
+    let domains: Option<BTreeSet<String>> = match row.maybe_text()? {
+        None => None,
+        Some(text) => Some(serde_json::from_str(&text).map_err(|_| row.impossible("domains that are not a list"))?),
+    };
+    let (given_at, expires_at, uses_left) = (row.time()?, row.maybe_time()?, row.maybe_int()?);
+    let uses_left = uses_left.map(u32::try_from).transpose().map_err(|_| row.impossible("a count is out of range"))?;
+    let (revoked_by, revoked_at): (Option<Actor>, _) = (row.maybe_parsed()?, row.maybe_time()?);
+    let standing = match (revoked_by, revoked_at) {
+        (None, None) => Standing::Active,
+        (Some(by), Some(at)) => Standing::Revoked { by, at },
+        _ => return Err(row.impossible("half revoked")),
+    };
+    let bounds = Bounds { expires_at, uses_left, domains };
+    Ok((Allowance { id, scope, asker, covers, bounds, given_at, standing }, row.count()?))
+}

@@ -1,0 +1,256 @@
+//! What people and agents do to a held write: stop it, wait longer, let it go now, settle what only
+//! they can know.
+
+use sluice_core::approval::{Approval, ApprovalMove, ApprovalState, Subject};
+use sluice_core::hold::{Hold, HoldState, Move};
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, ApprovalId, HoldId, ServiceName, Span, Tier};
+
+use crate::approvals;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::holds::{self, Why, columns};
+use crate::outbox::{self, Message, Severity};
+use crate::release;
+use crate::rollbacks;
+use crate::sql::{Tx, params};
+
+/// Stops a write. An agent may stop its own; people and nodes any.
+pub(crate) struct Cancel {
+    pub hold: HoldId,
+    pub by: Actor,
+}
+
+/// How a cancel went.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cancelled {
+    /// Nothing was or will be sent.
+    Stopped(Hold),
+    /// It had started, or was over.
+    TooLate(Hold),
+}
+
+impl UseCase for Cancel {
+    type Out = Cancelled;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Cancelled, StoreError> {
+        let hold = holds::locked(desk, self.hold).await?;
+        // SECURITY: to a stranger the write does not exist, rather than being forbidden.
+        if matches!(&self.by, Actor::Agent(name) if name != hold.agent()) {
+            return Err(StoreError::NotFound { what: "held write" });
+        }
+        let step = Move::Cancel { by: self.by.clone(), at: desk.now };
+        if hold.state.clone().apply(step.clone()).is_err() {
+            return Ok(Cancelled::TooLate(hold));
+        }
+        let question = match &hold.state {
+            HoldState::AwaitingApproval { approval } => Some(*approval),
+            _ => hold.consent,
+        };
+        let why = Why::by(self.by.clone());
+        if let Some(question) = question {
+            approvals::withdraw(desk, question, &why).await?;
+        }
+        holds::shift(desk, hold, [step], &why).map(Cancelled::Stopped)
+    }
+}
+
+/// Stops everything of a service that has not started: part of disconnecting it.
+pub(crate) struct CancelService {
+    pub service: ServiceName,
+    pub by: Actor,
+}
+
+const STOPPABLE: &str = columns!(
+    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale') ORDER BY h.id /*lock*/"
+);
+
+impl UseCase for CancelService {
+    type Out = Vec<HoldId>;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        let rows = desk.rows(STOPPABLE, params![&self.service]).await?;
+        let stoppable = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
+        let why = Why::because(self.by.clone(), "service.disconnected");
+        let mut questions: Vec<Approval> = Vec::new();
+        for hold in &stoppable {
+            if let HoldState::AwaitingApproval { approval } = hold.state
+                && !questions.iter().any(|asked| asked.id == approval)
+            {
+                questions.push(approvals::locked(desk, approval).await?);
+            }
+        }
+        let at = desk.now;
+        let mut stopped = Vec::new();
+        for hold in stoppable {
+            stopped.push(hold.id);
+            holds::shift(desk, hold, [Move::Cancel { by: self.by.clone(), at }], &why)?;
+        }
+        for question in questions {
+            if question.state.is_open() {
+                approvals::shift(desk, question, ApprovalMove::Withdraw { at }, &why)?;
+            }
+        }
+        Ok(stopped)
+    }
+}
+
+/// What an operator can do to a write's timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// Hold it for so much longer.
+    Longer(Span),
+    /// Close its undo window now.
+    Now,
+}
+
+pub(crate) struct Retime {
+    pub hold: HoldId,
+    pub by: Actor,
+    pub timing: Timing,
+}
+
+impl UseCase for Retime {
+    type Out = Hold;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
+        let hold = holds::locked(desk, self.hold).await?;
+        let now = desk.now;
+        let step = match (self.timing, &hold.state) {
+            (Timing::Longer(span), HoldState::Held { not_before }) => Move::Rehold { not_before: *not_before + span },
+            (Timing::Longer(span), _) => Move::Rehold { not_before: now + span },
+            (Timing::Now, _) => Move::SendNow { now },
+        };
+        // A stale write is chosen, not merely retimed: see [`Settle`].
+        if matches!(hold.state, HoldState::Stale { .. }) {
+            return Err(StoreError::NotOffered);
+        }
+        holds::shift(desk, hold, [step], &Why::by(self.by.clone()))
+    }
+}
+
+/// A person's word on a write that cannot go on without one.
+#[derive(Debug, Clone)]
+pub struct Settle {
+    /// Which.
+    pub hold: HoldId,
+    /// As they saw it.
+    pub version: u64,
+    /// Who.
+    pub by: Actor,
+    /// What.
+    pub word: Word,
+    /// What policy says of it now; a revived write needs a yes again if policy asks for one.
+    pub tier: Tier,
+    /// The id of that question.
+    pub approval: ApprovalId,
+    /// The id of a message.
+    pub message: MessageId,
+    /// How long people have to answer it.
+    pub expiry: Span,
+}
+
+/// What a person can say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// It did happen (a write that needs a human).
+    Happened {
+        /// How they know.
+        evidence: String,
+    },
+    /// It did not happen: try again (needs a human), or give it another window (dead, stale).
+    Again,
+    /// Give it up.
+    GiveUp,
+}
+
+impl UseCase for Settle {
+    type Out = Hold;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
+        match &self.by {
+            Actor::Person(_) | Actor::Operator(_) => {}
+            Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
+        }
+        let hold = holds::locked(desk, self.hold).await?;
+        if hold.version != self.version {
+            return Err(StoreError::Conflict);
+        }
+        let point = rollbacks::of_hold(desk, hold.id).await?;
+        let (now, why) = (desk.now, Why::by(self.by.clone()));
+        match (&self.word, &hold.state) {
+            (Word::Happened { evidence }, _) => {
+                holds::shift(desk, hold, [Move::Complete { receipt: evidence.clone(), at: now }], &why)
+            }
+            (Word::Again, HoldState::NeedsHuman { .. }) => {
+                holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
+            }
+            (Word::Again, _) => self.revive(desk, hold, &why),
+            (Word::GiveUp, HoldState::NeedsHuman { .. }) => {
+                release::bury(desk, hold, "execute.given_up", self.message)
+            }
+            (Word::GiveUp, _) => {
+                if let Some(point) = point
+                    && point.is_captured()
+                {
+                    rollbacks::abandon(desk, point)?;
+                }
+                holds::shift(desk, hold, [Move::Discard { by: self.by.clone(), at: now }], &why)
+            }
+        }
+    }
+}
+
+impl Settle {
+    /// Another window for a dead or stale write, through a person again where policy wants one.
+    fn revive<T: Tx>(&self, desk: &mut Desk<'_, T>, hold: Hold, why: &Why) -> Result<Hold, StoreError> {
+        let not_before = desk.now + hold.delay;
+        let hold = Hold { attempts: 0, ..hold };
+        match self.tier {
+            Tier::Blocked => Err(StoreError::NotOffered),
+            Tier::ApprovalRequired => {
+                let mut approval = Approval {
+                    id: self.approval,
+                    subject: Subject::Write,
+                    agent: hold.agent().clone(),
+                    service: hold.service.clone(),
+                    asked_at: desk.now,
+                    state: ApprovalState::Pending { expires_at: desk.now + self.expiry },
+                    version: 1,
+                    note: None,
+                    items: 0,
+                };
+                approvals::add_item(desk, &mut approval, hold.id, hold.action.digest());
+                approvals::insert(desk, &approval, "hold.revived");
+                let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
+                let topic = "approval.asked".into();
+                outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Action, body });
+                let hold = Hold { consent: None, ..hold };
+                holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], why)
+            }
+            Tier::Autonomous | Tier::Notify => {
+                let step = match hold.state {
+                    HoldState::Stale { .. } => Move::Rehold { not_before },
+                    _ => Move::Revive { not_before },
+                };
+                holds::shift(desk, hold, [step], why)
+            }
+        }
+    }
+}
+
+/// Held writes, newest last, for lists: all of them, or those in some states.
+pub(crate) struct Listed {
+    pub after: Option<HoldId>,
+    pub limit: u32,
+}
+
+const LISTED: &str = columns!("WHERE h.id > ?1 ORDER BY h.id LIMIT ?2");
+
+impl Query for Listed {
+    type Out = Vec<Hold>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+        let after = self.after.unwrap_or(HoldId::from_bits(0));
+        tx.rows(LISTED, &params![after, self.limit]).await?.into_iter().map(holds::decode).collect()
+    }
+}

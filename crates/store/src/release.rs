@@ -1,0 +1,381 @@
+//! From due to done: claiming a held write, arming it, and recording how it went.
+//!
+//! Promise: intent is durable before an effect may leave, the result after; a claim that is no longer
+//! valid changes nothing; a freeze, a stricter policy or a lapsed yes stops a write at the last moment.
+
+use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState, Subject};
+use sluice_core::backoff;
+use sluice_core::hold::{Claim, Hold, HoldState, Move, Permit, Phase};
+use sluice_core::ids::{MessageId, RollbackId};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{ApprovalId, Digest, HoldId, Span, Timestamp};
+
+use crate::approvals;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::freezes::{self, Freeze};
+use crate::holds::{self, Why, columns};
+use crate::outbox::{self, Message, Severity};
+use crate::rollbacks;
+use crate::sql::{Tx, params};
+
+/// Due, in order; a write waits for earlier ones to the same object that are under way or unclear.
+const DUE: &str = columns!(
+    "WHERE h.state IN ('held', 'ready') AND h.not_before <= ?1 AND NOT EXISTS (SELECT 1 FROM holds e \
+     WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
+     AND (e.admitted_at < h.admitted_at OR (e.admitted_at = h.admitted_at AND e.id < h.id)) \
+     AND e.state IN ('ready', 'preparing', 'armed', 'in_doubt', 'needs_human')) \
+     ORDER BY h.not_before, h.id LIMIT ?2"
+);
+const CLAIMABLE: &str = columns!("WHERE h.id = ?1 AND h.version = ?2 AND h.state IN ('held', 'ready') /*skip*/");
+
+/// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
+pub(crate) struct Due {
+    pub now: Timestamp,
+    pub limit: u32,
+}
+
+impl Query for Due {
+    type Out = Vec<Hold>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+        tx.rows(DUE, &params![self.now, self.limit]).await?.into_iter().map(holds::decode).collect()
+    }
+}
+
+/// One write to claim, with what policy says of it now.
+#[derive(Debug, Clone)]
+pub struct ClaimItem {
+    /// Which.
+    pub hold: HoldId,
+    /// As it was when policy was asked.
+    pub version: u64,
+    /// What policy said.
+    pub recheck: Recheck,
+    /// The id of a question, should one have to be put.
+    pub approval: ApprovalId,
+    /// The id of the message that carries it.
+    pub message: MessageId,
+}
+
+/// Policy's second look, just before the effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recheck {
+    /// Nothing has become stricter.
+    Stands,
+    /// A person must be asked now.
+    Ask {
+        /// Why, as a stable code.
+        code: String,
+        /// How long they have.
+        expiry: Span,
+    },
+    /// It is forbidden now.
+    Block {
+        /// Why, as a stable code.
+        code: String,
+    },
+}
+
+/// Claims due writes for this node.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    /// Which.
+    pub items: Vec<ClaimItem>,
+    /// How long the node has before others may conclude that it is gone.
+    pub lease: Span,
+    /// How long people have, should a yes have lapsed.
+    pub expiry: Span,
+}
+
+/// What became of one claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Claimed {
+    /// It is ours.
+    Ours(Box<Hold>),
+    /// Someone was faster, or it is no longer due.
+    Lost(HoldId),
+    /// It is frozen; it stays where it was.
+    Frozen(HoldId),
+    /// A person is asked first.
+    Asked(HoldId, ApprovalId),
+    /// Policy forbids it now.
+    Blocked(HoldId),
+}
+
+impl UseCase for Claims {
+    type Out = Vec<Claimed>;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Claimed>, StoreError> {
+        let freezes = freezes::in_force(desk.tx()).await?;
+        let mut seen = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            let row = desk.row(CLAIMABLE, params![item.hold, item.version]).await?;
+            let hold = row.map(holds::decode).transpose()?;
+            let consent = match hold.as_ref().and_then(|hold| hold.consent) {
+                Some(id) => Some(approvals::locked(desk, id).await?),
+                None => None,
+            };
+            seen.push((item, hold, consent));
+        }
+        // One card may cover several of them: its row moves once, with the first.
+        let mut moved: Vec<Approval> = Vec::new();
+        let mut outcome = Vec::with_capacity(seen.len());
+        for (item, hold, consent) in seen {
+            let consent = consent.map(|read| moved.iter().find(|kept| kept.id == read.id).cloned().unwrap_or(read));
+            outcome.push(match hold {
+                None => Claimed::Lost(item.hold),
+                Some(hold) => self.claim(desk, item, hold, consent, &freezes, &mut moved)?,
+            });
+        }
+        Ok(outcome)
+    }
+}
+
+impl Claims {
+    #[expect(clippy::too_many_arguments, reason = "everything one claim is decided by, read beforehand")]
+    fn claim<T: Tx>(
+        &self,
+        desk: &mut Desk<'_, T>,
+        item: &ClaimItem,
+        hold: Hold,
+        consent: Option<Approval>,
+        freezes: &[Freeze],
+        moved: &mut Vec<Approval>,
+    ) -> Result<Claimed, StoreError> {
+        let (id, now) = (hold.id, desk.now);
+        if freezes::covering(freezes, hold.agent(), &hold.service).is_some() {
+            return Ok(Claimed::Frozen(id));
+        }
+        match &item.recheck {
+            Recheck::Stands => {}
+            Recheck::Ask { code, expiry } => return self.ask(desk, item, hold, code, *expiry),
+            Recheck::Block { code } => {
+                let why = Why::because(desk.actor(), code);
+                holds::shift(desk, hold, [Move::Block { at: now }], &why)?;
+                return Ok(Claimed::Blocked(id));
+            }
+        }
+        let why = Why::by(desk.actor());
+        if let Some(approval) = consent {
+            match use_consent(desk, approval, &why) {
+                Ok(approval) => {
+                    moved.retain(|kept| kept.id != approval.id);
+                    moved.push(approval);
+                }
+                Err(StoreError::Approval(ApprovalError::Expired { .. } | ApprovalError::NoEdge { .. })) => {
+                    return self.ask(desk, item, hold, "approval.lapsed", self.expiry);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let epoch = hold.epoch + 1;
+        let claim = Claim { node: desk.node.clone(), epoch, lease_until: now + self.lease };
+        let take = Move::Claim { claim, now };
+        let shifted = match &hold.state {
+            HoldState::Held { .. } => holds::shift(desk, hold, [Move::ComeDue { now }, take], &why),
+            _ => holds::shift(desk, hold, [take], &why),
+        };
+        match shifted {
+            Ok(hold) => Ok(Claimed::Ours(Box::new(hold))),
+            Err(StoreError::Move(_)) => Ok(Claimed::Lost(id)),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Back to a person, with a question of its own.
+    fn ask<T: Tx>(
+        &self,
+        desk: &mut Desk<'_, T>,
+        item: &ClaimItem,
+        hold: Hold,
+        code: &str,
+        expiry: Span,
+    ) -> Result<Claimed, StoreError> {
+        let id = hold.id;
+        let mut approval = Approval {
+            id: item.approval,
+            subject: Subject::Write,
+            agent: hold.agent().clone(),
+            service: hold.service.clone(),
+            asked_at: desk.now,
+            state: ApprovalState::Pending { expires_at: desk.now + expiry },
+            version: 1,
+            note: None,
+            items: 0,
+        };
+        approvals::add_item(desk, &mut approval, id, hold.action.digest());
+        approvals::insert(desk, &approval, code);
+        let why = Why::because(desk.actor(), code);
+        let hold = Hold { consent: None, ..hold };
+        holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], &why)?;
+        let body = serde_json::json!({"approval": approval.id, "hold": id});
+        let message = Message { id: item.message, topic: "approval.asked".into(), severity: Severity::Action, body };
+        outbox::put(desk, &message);
+        Ok(Claimed::Asked(id, approval.id))
+    }
+}
+
+/// Spends a yes. Spending it again for the same write changes nothing and is not recorded twice.
+fn use_consent<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, why: &Why) -> Result<Approval, StoreError> {
+    let step = ApprovalMove::Consume { now: desk.now };
+    if matches!(approval.state, ApprovalState::Consumed { .. }) {
+        approval.state.clone().apply(step)?;
+        return Ok(approval);
+    }
+    approvals::shift(desk, approval, step, why)
+}
+
+/// Arms a claimed write: everything needed to reconcile and to undo is recorded.
+#[derive(Debug, Clone)]
+pub struct Arming {
+    /// Which.
+    pub hold: HoldId,
+    /// Under which claim.
+    pub epoch: u64,
+    /// Digest of the bytes about to leave.
+    pub wire: Digest,
+    /// The service's inert handle, if it has one.
+    pub handle: Option<String>,
+    /// The state the write will change, to go back to.
+    pub before: Option<Before>,
+}
+
+/// What an object looked like before a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    /// The rollback point's id.
+    pub id: RollbackId,
+    /// What the adapter needs to go back.
+    pub content: Vec<u8>,
+    /// Hash of the object's state.
+    pub print: Fingerprint,
+}
+
+impl UseCase for Arming {
+    type Out = Permit;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Permit, StoreError> {
+        let hold = holds::locked(desk, self.hold).await?;
+        own(&hold, desk, self.epoch)?;
+        freezes::refuse_if_frozen(desk, hold.agent(), &hold.service).await?;
+        let kept = match &self.before {
+            Some(_) => rollbacks::of_hold(desk, hold.id).await?,
+            None => None,
+        };
+        let (from, before) = (hold.state.word(), hold.version);
+        let (hold, permit) = hold.arm(self.wire, self.handle.clone())?;
+        let hold = Hold { version: before + 1, ..hold };
+        holds::record(desk, &hold, from, Move::Arm.word(), &Why::by(desk.actor()));
+        holds::save(desk, &hold, before);
+        // The first attempt's picture is the right one: a later one may already show our own change.
+        if let (Some(point), None) = (&self.before, kept) {
+            rollbacks::capture(desk, hold.id, point);
+        }
+        Ok(permit)
+    }
+}
+
+/// The claim must be this node's, and the newest.
+fn own<T: Tx>(hold: &Hold, desk: &Desk<'_, T>, epoch: u64) -> Result<Phase, StoreError> {
+    match &hold.state {
+        HoldState::Executing { claim, phase } if claim.node == *desk.node && claim.epoch == epoch => Ok(*phase),
+        _ => Err(StoreError::Fenced),
+    }
+}
+
+/// How an attempt went.
+#[derive(Debug, Clone)]
+pub struct Finish {
+    /// Which write.
+    pub hold: HoldId,
+    /// Under which claim.
+    pub epoch: u64,
+    /// How.
+    pub outcome: Outcome,
+    /// The id of an alert, should one be needed.
+    pub message: MessageId,
+}
+
+/// What is known about an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The service says it happened.
+    Done {
+        /// Its proof.
+        receipt: String,
+        /// Hash of the object's state now, if it can be undone.
+        after: Option<Fingerprint>,
+        /// Until when the service itself can take it back.
+        service_until: Option<Timestamp>,
+    },
+    /// Provably nothing happened; worth another try.
+    NotDone {
+        /// Why, as a stable code.
+        code: String,
+    },
+    /// Provably nothing happened, and nothing will.
+    Refused {
+        /// Why, as a stable code.
+        code: String,
+    },
+    /// Given back before anything left (frozen, shutting down). Not counted as an attempt.
+    GivenBack,
+    /// Something may have left.
+    Unclear,
+}
+
+impl UseCase for Finish {
+    type Out = Hold;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
+        let hold = holds::locked(desk, self.hold).await?;
+        own(&hold, desk, self.epoch)?;
+        let point = rollbacks::of_hold(desk, hold.id).await?;
+        let now = desk.now;
+        match &self.outcome {
+            Outcome::Done { receipt, after, service_until } => {
+                let done = Move::Complete { receipt: receipt.clone(), at: now };
+                let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
+                if let (Some(point), Some(after)) = (point, after) {
+                    rollbacks::seal(desk, point, *after, *service_until)?;
+                }
+                Ok(hold)
+            }
+            Outcome::NotDone { code } => match backoff::delay(hold.attempts) {
+                Some(wait) => {
+                    let why = Why::because(desk.actor(), code);
+                    holds::shift(desk, hold, [Move::Retry { not_before: now + wait }], &why)
+                }
+                None => bury(desk, hold, code, self.message),
+            },
+            Outcome::Refused { code } => {
+                if let Some(point) = point {
+                    rollbacks::abandon(desk, point)?;
+                }
+                bury(desk, hold, code, self.message)
+            }
+            Outcome::GivenBack => {
+                let hold = Hold { attempts: hold.attempts.saturating_sub(1), ..hold };
+                holds::shift(desk, hold, [Move::Release { not_before: now }], &Why::by(desk.actor()))
+            }
+            Outcome::Unclear => {
+                holds::shift(desk, hold, [Move::Doubt { since: now }], &Why::because(desk.actor(), "execute.in_doubt"))
+            }
+        }
+    }
+}
+
+/// A dead letter, and someone who is told.
+pub(crate) fn bury<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    hold: Hold,
+    code: &str,
+    message: MessageId,
+) -> Result<Hold, StoreError> {
+    let why = Why::because(desk.actor(), code);
+    let give_up = Move::GiveUp { code: code.to_owned(), at: desk.now };
+    let hold = holds::shift(desk, hold, [give_up], &why)?;
+    let body = serde_json::json!({"hold": hold.id, "code": code, "attempts": hold.attempts});
+    outbox::put(desk, &Message { id: message, topic: "hold.dead".into(), severity: Severity::Critical, body });
+    Ok(hold)
+}
