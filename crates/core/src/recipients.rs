@@ -83,26 +83,24 @@ fn mark(text: &str) -> Vec<Marked> {
 /// `Ana <a@b.c>`, `a@b.c`, or nothing where there is only space.
 fn recipient(part: &[Marked]) -> Option<Recipient> {
     let text: String = part.iter().map(|&(c, _)| c).collect();
-    let outside: String = part.iter().filter(|&&(_, quoted)| !quoted).map(|&(c, _)| c).collect();
     if text.trim().is_empty() {
         return None;
     }
-    let at_signs = |text: &str| u32::try_from(text.matches('@').count()).unwrap_or(u32::MAX);
-    // SECURITY: addresses hidden inside quotes count when there is no other address to send to.
-    let people = match at_signs(&outside) {
-        0 => at_signs(&text).max(1),
-        more => more,
-    };
-    let address = between_angles(part).unwrap_or(text).trim().to_owned();
-    Some(Recipient { address, people })
+    // SECURITY: what stands in quotes is only a name when an address in brackets follows it.
+    // Otherwise a reader laxer than this one could take addresses from there, so they count.
+    let named = between_angles(part);
+    let people = part.iter().filter(|&&(c, quoted)| c == '@' && !(quoted && named.is_some())).count();
+    let people = u32::try_from(people).unwrap_or(u32::MAX).max(1);
+    Some(Recipient { address: named.unwrap_or(text).trim().to_owned(), people })
 }
 
-/// What stands in the last pair of angle brackets, if there is one. Brackets in quotes are none.
+/// What stands in the pair of angle brackets that ends the text. Brackets in quotes are none.
 fn between_angles(part: &[Marked]) -> Option<String> {
     let start = part.iter().rposition(|&marked| marked == ('<', false))?;
     let inside = part.get(start + 1..)?;
     let end = inside.iter().position(|&marked| marked == ('>', false))?;
-    Some(inside.iter().take(end).map(|&(c, _)| c).collect())
+    let nothing_follows = inside.iter().skip(end + 1).all(|(c, _)| c.is_whitespace());
+    nothing_follows.then(|| inside.iter().take(end).map(|&(c, _)| c).collect())
 }
 
 #[cfg(test)]
@@ -152,7 +150,12 @@ mod tests {
         assert_eq!(people(&json!(r#""a@b.c, d@e.f, g@h.i"#)), 3, "a quote that never closes");
         assert_eq!(people(&json!(r#""a@b.c, d@e.f, g@h.i""#)), 3, "everything in quotes");
         assert_eq!(people(&json!("a@b.c d@e.f\tg@h.i")), 3, "no separators at all");
+        assert_eq!(people(&json!(r#"a@b.c "d@e.f, g@h.i""#)), 3, "quotes behind an address");
+        assert_eq!(people(&json!(r#"<a@b.c> "d@e.f, g@h.i""#)), 3, "quotes behind brackets");
+        assert_eq!(people(&json!(r#""d@e.f, g@h.i" <a@b.c>"#)), 1, "a display name, however odd");
         assert_eq!(people(&json!("Team: a@b.c, d@e.f;")), 2, "a named group");
+        let unclosed = addresses(json!(r#"a@b.c, "d@e.f, g@h.i <j@k.l>"#));
+        assert_eq!(unclosed, ["a@b.c", "\"d@e.f", "j@k.l"], "a quote that never closes separates nothing");
     }
 
     #[test]
