@@ -114,13 +114,13 @@ fn version(folder: &Path) -> Option<u32> {
     folder.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
-/// Installs the Debian package, where that is ours to do.
+/// Installs the Debian package, where that is ours to do. What the machine already has is not upgraded.
 fn install(root: bool) -> Option<()> {
     if !root || said(&Line::new(&["apt-get", "--version"])).is_err() {
         return None;
     }
     let apt = |words: &[&str]| Line::new(&["apt-get", "-q", "-y"]).args(words).env("DEBIAN_FRONTEND", "noninteractive");
-    for line in [apt(&["update"]), apt(&["install", "--no-install-recommends", "postgresql"])] {
+    for line in [apt(&["update"]), apt(&["install", "--no-upgrade", "--no-install-recommends", "postgresql"])] {
         println!("\n$ {line}");
         // An update may fail for one source and still have fetched the one that matters.
         line.status().ok()?;
