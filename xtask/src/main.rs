@@ -1,1 +1,165 @@
-fn main() {}
+//! The recipes of this repository: `cargo xtask check | test | bench | pg`.
+//!
+//! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
+//! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
+//! named with its reason, and the exit code is zero only if nothing failed.
+#![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
+
+mod command;
+mod postgres;
+mod report;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use command::Line;
+use report::{Outcome, Report};
+
+const USAGE: &str = "\
+cargo xtask check                    format, lints, repository rules, documentation
+cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo without a person
+                                     --strict: what would be skipped is a failure
+                                     FILTER: only the tests whose name contains it
+cargo xtask bench [NAME]             the measurements in benches/
+cargo xtask pg                       a private PostgreSQL until Ctrl-C";
+
+fn main() -> ExitCode {
+    let Some(root) = Path::new(env!("CARGO_MANIFEST_DIR")).parent() else {
+        return refuse("xtask must sit in a folder of the repository");
+    };
+    if let Err(error) = std::env::set_current_dir(root) {
+        return refuse(&format!("cannot enter the repository: {error}"));
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["check"] => check(Report::new()).finish(),
+        ["test", rest @ ..] => match Asked::read(rest) {
+            Ok(asked) => test(&asked).finish(),
+            Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
+        },
+        ["bench", rest @ ..] => bench(rest),
+        ["pg"] => pg(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [stranger, ..] => refuse(&format!("there is no recipe `{stranger}`\n\n{USAGE}")),
+    }
+}
+
+/// What `test` was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    strict: bool,
+    filter: Option<String>,
+}
+
+impl Asked {
+    /// Reads the words after `test`, or gives the one it does not know.
+    fn read(words: &[&str]) -> Result<Self, String> {
+        let mut asked = Self::default();
+        for word in words {
+            match *word {
+                "--strict" => asked.strict = true,
+                filter if !filter.starts_with('-') && asked.filter.is_none() => asked.filter = Some(filter.to_owned()),
+                stranger => return Err(stranger.to_owned()),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// What needs no service and little time.
+fn check(mut report: Report) -> Report {
+    report.run("format", &Line::cargo(&["fmt", "--all", "--check"]));
+    report.run("lints", &Line::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    report.run("repository rules", &Line::cargo(&["test", "--package", "sluice-testkit", "--test", "tidy"]));
+    let doc = Line::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    report.run("documentation", &doc);
+    report
+}
+
+/// Everything; or, with a filter, only the tests it names.
+fn test(asked: &Asked) -> Report {
+    let mut report = Report::new().strict(asked.strict);
+    if asked.filter.is_none() {
+        report = check(report);
+    }
+    let mut tests = Line::cargo(&["test", "--workspace"]);
+    if asked.strict {
+        tests = tests.env("SLUICE_TEST_STRICT", "1");
+    }
+    if let Some(filter) = &asked.filter {
+        tests = tests.args(&["--", filter]);
+    }
+    // The server lives until the end of this function and goes with it, whatever happens in between.
+    let server = report.time("postgresql server", || match postgres::start() {
+        Ok(server) => (Outcome::Passed, Some(server)),
+        Err(reason) => {
+            (Outcome::Skipped(format!("tests on PostgreSQL were not run: {reason}; they need {}", postgres::URL)), None)
+        }
+    });
+    if let Some(server) = &server {
+        tests = tests.env(postgres::URL, server.url());
+    } else {
+        // A strict run has failed by now; the remaining tests still say what they can.
+        tests = tests.without("SLUICE_TEST_STRICT");
+    }
+    report.run("tests", &tests);
+    if asked.filter.is_none() {
+        // A demo that prints nothing has shown nothing, whatever it exits with.
+        report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
+    }
+    report
+}
+
+/// The measurements live in a workspace of their own, so that their dependencies stay out of ours.
+fn bench(names: &[&str]) -> ExitCode {
+    const MANIFEST: &str = "benches/Cargo.toml";
+    if !Path::new(MANIFEST).is_file() {
+        return refuse(&format!("there is nothing to measure yet: `{MANIFEST}` does not exist"));
+    }
+    let line = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]).args(names);
+    println!("$ {line}");
+    match line.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => refuse(&format!("the measurement ended with {status}")),
+        Err(error) => refuse(&format!("cargo could not be started: {error}")),
+    }
+}
+
+/// A server for a person who runs single tests by hand.
+fn pg() -> ExitCode {
+    match postgres::start() {
+        Ok(server) => {
+            println!("\nexport {}={}\n\nCtrl-C stops the server and removes its files.", postgres::URL, server.url());
+            server.keep()
+        }
+        Err(reason) => refuse(&format!("no PostgreSQL: {reason}")),
+    }
+}
+
+fn refuse(reason: &str) -> ExitCode {
+    eprintln!("{reason}");
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_takes_strict_and_one_filter_in_any_order() {
+        let both = Asked { strict: true, filter: Some("hold".into()) };
+        assert_eq!(Asked::read(&["--strict", "hold"]), Ok(Asked { strict: true, filter: Some("hold".into()) }));
+        assert_eq!(Asked::read(&["hold", "--strict"]), Ok(both));
+        assert_eq!(Asked::read(&[]), Ok(Asked::default()));
+    }
+
+    #[test]
+    fn a_misspelt_option_is_refused_instead_of_ignored() {
+        assert_eq!(Asked::read(&["--stric"]), Err("--stric".into()));
+        assert_eq!(Asked::read(&["one", "two"]), Err("two".into()));
+    }
+}

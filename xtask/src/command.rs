@@ -1,0 +1,126 @@
+//! One command line: how it is shown and how it is run.
+//!
+//! Promise: what is printed is what runs, and it can be pasted into a shell.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+/// A program, its arguments and the environment it gets on top of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    environment: Vec<(String, String)>,
+    words: Vec<String>,
+    at_root: bool,
+}
+
+impl Line {
+    /// Any program, by its words.
+    pub fn new(words: &[&str]) -> Self {
+        Self { environment: Vec::new(), words: words.iter().map(|&word| word.to_owned()).collect(), at_root: false }
+    }
+
+    /// Cargo, found on the path like in a shell.
+    pub fn cargo(words: &[&str]) -> Self {
+        Self::new(&["cargo"]).args(words)
+    }
+
+    /// With further words.
+    pub fn args(mut self, words: &[&str]) -> Self {
+        self.words.extend(words.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// With one more variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Without a variable that was set before.
+    pub fn without(mut self, name: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// Run from `/`: another user may not be able to enter the repository.
+    pub fn at_root(mut self) -> Self {
+        self.at_root = true;
+        self
+    }
+
+    fn command(&self) -> Command {
+        let (program, arguments) = self.words.split_first().map_or(("", [].as_slice()), |(p, rest)| (p, rest));
+        let mut command = Command::new(program);
+        command.args(arguments).envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
+        if self.at_root {
+            command.current_dir("/");
+        }
+        command
+    }
+
+    /// Runs it with its output shown.
+    pub fn status(&self) -> io::Result<ExitStatus> {
+        self.command().status()
+    }
+
+    /// Runs it and keeps its output.
+    pub fn output(&self) -> io::Result<Output> {
+        self.command().output()
+    }
+
+    /// Runs it with its output shown, and counts the bytes it printed.
+    pub fn status_and_length(&self) -> io::Result<(ExitStatus, usize)> {
+        let mut child = self.command().stdout(Stdio::piped()).spawn()?;
+        let mut printed = 0;
+        if let Some(mut stdout) = child.stdout.take() {
+            let mut buffer = [0; 4096];
+            loop {
+                let length = stdout.read(&mut buffer)?;
+                let Some(piece) = buffer.get(..length).filter(|piece| !piece.is_empty()) else { break };
+                printed += length;
+                io::stdout().write_all(piece)?;
+                io::stdout().flush()?;
+            }
+        }
+        Ok((child.wait()?, printed))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let environment = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let words = self.words.iter().map(|word| quoted(word));
+        f.write_str(&environment.chain(words).collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// As a shell wants it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_prints_so_that_a_shell_reads_the_same_words() {
+        let line = Line::new(&["echo", "two words", "it's", ""]).env("A", "-D warnings");
+        assert_eq!(line.to_string(), r"A='-D warnings' echo 'two words' 'it'\''s' ''");
+        let shell = Line::new(&["sh", "-c", &line.to_string()]).output().unwrap();
+        assert_eq!(String::from_utf8(shell.stdout).unwrap(), "two words it's \n");
+    }
+
+    #[test]
+    fn silence_is_told_from_speech() {
+        assert_eq!(Line::new(&["true"]).status_and_length().unwrap().1, 0);
+        let (status, printed) = Line::new(&["sh", "-c", "exit 3"]).status_and_length().unwrap();
+        assert_eq!((status.code(), printed), (Some(3), 0));
+    }
+}
