@@ -142,7 +142,8 @@ impl UseCase for Admission {
             return Ok(Admitted::Blocked);
         }
         freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
-        let used = counters::used(desk, counters::BATCH, self.action.agent(), self.service.as_str(), &self.window).await?;
+        let used =
+            counters::used(desk, counters::BATCH, self.action.agent(), self.service.as_str(), &self.window).await?;
         let card = match self.window.weighing(used, self.weight).balance() {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
@@ -175,7 +176,8 @@ impl Admission {
                 return Ok(None);
             };
             let mut row = row.of("idempotency");
-            let digest = Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
+            let digest =
+                Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
             let (call, hold, expires_at) = (row.bits()?, row.bits()?, row.time()?);
             if desk.now >= expires_at {
                 return Ok(None);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sluice_core::Actor;
 use sluice_core::action::Action;
 use sluice_core::approval::allowance::{
     Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Why,
@@ -9,7 +10,6 @@ use sluice_core::approval::allowance::{
 use sluice_core::audit::Fact;
 use sluice_core::ids::{AllowanceId, RuleId, SessionId};
 use sluice_core::recipients;
-use sluice_core::Actor;
 
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;

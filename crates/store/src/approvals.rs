@@ -411,7 +411,9 @@ pub(crate) async fn withdraw<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId, why:
         // A batch card goes on asking about the others.
         (Subject::Batch, _) => return Ok(()),
         (Subject::Write, ApprovalState::Pending { .. }) => ApprovalMove::Withdraw { at },
-        (Subject::Write, ApprovalState::Approved { .. } | ApprovalState::Consumed { .. }) => ApprovalMove::Revoke { at },
+        (Subject::Write, ApprovalState::Approved { .. } | ApprovalState::Consumed { .. }) => {
+            ApprovalMove::Revoke { at }
+        }
         (Subject::Write, _) => return Ok(()),
     };
     shift(desk, approval, step, why).map(drop)

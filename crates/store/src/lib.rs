@@ -1,1 +1,492 @@
-//! The only place with SQL.
+//! The only place with SQL: what must never be forgotten, on SQLite or PostgreSQL.
+//!
+//! [`Store`] speaks in use cases: admit a write, decide a question, claim what is due. Each is one
+//! transaction that changes state, counts, remembers, leaves messages and appends to the audit log,
+//! or does none of it. The same code runs on both engines. Promise: nothing is acknowledged before it
+//! is durable, and nothing happens that the record does not say.
+#![warn(missing_docs)]
+
+mod admission;
+mod allowances;
+mod approvals;
+mod counters;
+mod desk;
+mod error;
+mod freezes;
+mod holds;
+mod migrate;
+mod outbox;
+mod people;
+mod postgres;
+mod recovery;
+mod release;
+mod rollbacks;
+mod sql;
+mod sqlite;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sluice_core::approval::Approval;
+use sluice_core::approval::allowance::{Allowance, Asker};
+use sluice_core::audit::Head;
+use sluice_core::batch::Window;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::{AllowanceId, MessageId};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
+
+pub use admission::{Admission, Admitted, Rate};
+pub use approvals::{Card, Choice, Decided, Decision, Ruling};
+pub use error::StoreError;
+pub use freezes::{Freeze, Scope};
+pub use migrate::CURRENT as SCHEMA;
+pub use outbox::{Message, Severity, Undelivered};
+pub use people::{Cancelled, Settle, Timing, Word};
+pub use recovery::{Abandoned, Evidence, Late, Resolve};
+pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
+pub use rollbacks::Point;
+
+use crate::desk::{Errand, Group, Pending, Query, UseCase};
+use crate::postgres::{Server, Time};
+use crate::sqlite::{SqliteFile, SqliteTx, at_once};
+
+/// The store of one node.
+pub struct Store {
+    node: NodeName,
+    engine: Engine,
+    last_alive: Option<Timestamp>,
+}
+
+enum Engine {
+    /// In memory, on the calling thread: for simulations, where every step must repeat.
+    Inline {
+        shared: Arc<Mutex<SqliteTx>>,
+        clock: Arc<dyn Clock>,
+    },
+    File(SqliteFile),
+    Server(Server),
+}
+
+/// A database in memory that several nodes of a simulation share.
+#[derive(Clone)]
+pub struct Memory(Arc<Mutex<SqliteTx>>);
+
+impl Memory {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// When SQLite cannot be used.
+    pub fn new() -> Result<Self, StoreError> {
+        Ok(Self(Arc::new(Mutex::new(SqliteTx::in_memory()?))))
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens or creates a SQLite file.
+    ///
+    /// # Errors
+    /// When the file is damaged, foreign, newer than this release, in use, or on a disk that cannot keep a promise.
+    pub fn open_file(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        let (mut file, mut tx) = SqliteFile::open(path)?;
+        let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
+        file.start(tx, node.clone(), clock)?;
+        Ok(Self { node, engine: Engine::File(file), last_alive })
+    }
+
+    /// A node of a simulation.
+    ///
+    /// # Errors
+    /// When the node cannot be registered.
+    pub fn in_memory(memory: &Memory, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        let shared = Arc::clone(&memory.0);
+        let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
+        drop(tx);
+        Ok(Self { node, engine: Engine::Inline { shared, clock }, last_alive })
+    }
+
+    /// Connects to PostgreSQL. Time is the server's, so that all nodes share one clock.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, may lose acknowledged work, or has a newer schema.
+    pub fn open_server(url: &str, node: NodeName) -> Result<Self, StoreError> {
+        Self::connect(url, node, Time::Database)
+    }
+
+    /// As [`Store::open_server`], with an injected clock. For tests.
+    ///
+    /// # Errors
+    /// As [`Store::open_server`].
+    pub fn open_server_with_clock(url: &str, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::connect(url, node, Time::Injected(clock))
+    }
+
+    fn connect(url: &str, node: NodeName, time: Time) -> Result<Self, StoreError> {
+        let (register, mut answer) = Pending::new(recovery::Register { node: node.clone() });
+        let server = Server::open(url, node.clone(), time, register)?;
+        let stopped = || StoreError::Unavailable("the writer stopped".into());
+        let last_alive = answer.try_recv().map_err(|_| stopped())??;
+        Ok(Self { node, engine: Engine::Server(server), last_alive })
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    /// When any node was last alive before this one started. The time since is how long nobody was here.
+    #[must_use]
+    pub fn last_alive(&self) -> Option<Timestamp> {
+        self.last_alive
+    }
+
+    /// The server's number for the writing connection. For tests that cut it.
+    #[must_use]
+    pub fn backend(&self) -> Option<i32> {
+        match &self.engine {
+            Engine::Server(server) => server.backend(),
+            Engine::Inline { .. } | Engine::File(_) => None,
+        }
+    }
+
+    async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
+        let (errand, answer) = Pending::new(case);
+        match &self.engine {
+            Engine::Inline { shared, clock } => {
+                let mut group: [Box<dyn Errand<SqliteTx>>; 1] = [errand];
+                let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let fault = tx.commit_group(&self.node, clock.as_ref(), &mut group).err();
+                let [errand] = group;
+                errand.deliver(fault.as_ref());
+            }
+            Engine::File(file) => file.send(errand).await?,
+            Engine::Server(server) => server.send(errand).await?,
+        }
+        answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
+    }
+
+    async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
+        match &self.engine {
+            Engine::Inline { shared, .. } => {
+                let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                at_once(query.run(&mut *tx))
+            }
+            Engine::File(file) => file.read(|tx| at_once(query.run(tx))),
+            Engine::Server(server) => server.read(query).await,
+        }
+    }
+
+    /// Records that this node has started.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub async fn started(&self, release: &'static str) -> Result<(), StoreError> {
+        self.submit(recovery::Started { version: release }).await
+    }
+
+    /// Admits a judged write.
+    ///
+    /// # Errors
+    /// When it is frozen, a duplicate, or cannot be recorded.
+    pub async fn admit(&self, admission: Admission) -> Result<Admitted, StoreError> {
+        self.submit(admission).await
+    }
+
+    /// Decides a question.
+    ///
+    /// # Errors
+    /// When the one who decides is no person, or the answer is not offered.
+    pub async fn decide(&self, decision: Decision) -> Result<Decided, StoreError> {
+        self.submit(decision).await
+    }
+
+    /// Ends questions whose time is up.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn expire_approvals(&self, limit: u32) -> Result<Vec<ApprovalId>, StoreError> {
+        self.submit(approvals::ExpireDue { limit }).await
+    }
+
+    /// Stops a write before anything leaves.
+    ///
+    /// # Errors
+    /// When there is no such write for this caller.
+    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<Cancelled, StoreError> {
+        self.submit(people::Cancel { hold, by }).await
+    }
+
+    /// Stops everything of a service that has not started.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(people::CancelService { service, by }).await
+    }
+
+    /// Holds a write longer, or lets it go now.
+    ///
+    /// # Errors
+    /// When the write is not waiting.
+    pub async fn retime(&self, hold: HoldId, by: Actor, timing: Timing) -> Result<Hold, StoreError> {
+        self.submit(people::Retime { hold, by, timing }).await
+    }
+
+    /// Takes a person's word on a write that cannot go on without one.
+    ///
+    /// # Errors
+    /// When it has moved on, or the word does not fit its state.
+    pub async fn settle(&self, settle: Settle) -> Result<Hold, StoreError> {
+        self.submit(settle).await
+    }
+
+    /// Writes that may be claimed now.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
+        self.ask(release::Due { now, limit }).await
+    }
+
+    /// Claims due writes for this node.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn claim(&self, claims: Claims) -> Result<Vec<Claimed>, StoreError> {
+        self.submit(claims).await
+    }
+
+    /// Arms a claimed write: the only source of permits.
+    ///
+    /// # Errors
+    /// When the claim is no longer ours, something is frozen, or the bytes are not the approved ones.
+    pub async fn arm(&self, arming: Arming) -> Result<Permit, StoreError> {
+        self.submit(arming).await
+    }
+
+    /// Records how an attempt went.
+    ///
+    /// # Errors
+    /// When the claim is no longer ours.
+    pub async fn finish(&self, finish: Finish) -> Result<Hold, StoreError> {
+        self.submit(finish).await
+    }
+
+    /// Takes up claims nobody works on any more.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn recover(&self, which: Abandoned, limit: u32, message: MessageId) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(recovery::Recover { which, limit, message }).await
+    }
+
+    /// Applies the grace rule to writes that came due while nobody was here.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn overdue(&self, limit: u32, message: MessageId) -> Result<Late, StoreError> {
+        self.submit(recovery::Overdues { limit, message }).await
+    }
+
+    /// Sets pending writes aside after a restore, a page at a time.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn after_restore(&self, after: HoldId, limit: u32) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(recovery::AfterRestore { after, limit }).await
+    }
+
+    /// Writes whose outcome is unclear and whose service has settled.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn doubtful(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
+        self.ask(recovery::Doubtful { now, limit }).await
+    }
+
+    /// Records what a lookup showed.
+    ///
+    /// # Errors
+    /// When the write has moved on.
+    pub async fn resolve(&self, resolve: Resolve) -> Result<Hold, StoreError> {
+        self.submit(resolve).await
+    }
+
+    /// Freezes a scope. Answers with the writes that could no longer be stopped.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn freeze(&self, scope: Scope, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(freezes::Place { scope, by, reason }).await
+    }
+
+    /// Lifts a freeze.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn unfreeze(&self, scope: Scope, by: Actor) -> Result<(), StoreError> {
+        self.submit(freezes::Lift { scope, by }).await
+    }
+
+    /// Every freeze in force.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
+        self.ask(freezes::InForce).await
+    }
+
+    /// One held write.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn hold(&self, id: HoldId) -> Result<Option<Hold>, StoreError> {
+        self.ask(holds::ById(id)).await
+    }
+
+    /// Held writes by id, a page at a time.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn holds(&self, after: Option<HoldId>, limit: u32) -> Result<Vec<Hold>, StoreError> {
+        self.ask(people::Listed { after, limit }).await
+    }
+
+    /// One question with the writes it covers.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn approval(&self, id: ApprovalId) -> Result<Option<Card>, StoreError> {
+        self.ask(approvals::ById(id)).await
+    }
+
+    /// Questions nobody has answered yet.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn open_approvals(&self, limit: u32) -> Result<Vec<Approval>, StoreError> {
+        self.ask(approvals::Open { limit }).await
+    }
+
+    /// Every standing yes an asker has.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn allowances_of(&self, asker: Asker) -> Result<Vec<Allowance>, StoreError> {
+        self.ask(allowances::OfAsker(asker)).await
+    }
+
+    /// Every standing yes there is or was.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn allowances(&self, limit: u32) -> Result<Vec<Allowance>, StoreError> {
+        self.ask(allowances::All { limit }).await
+    }
+
+    /// Takes a standing yes back.
+    ///
+    /// # Errors
+    /// When there is none that still counts.
+    pub async fn revoke(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
+        self.submit(allowances::Revoke { id, by }).await
+    }
+
+    /// What an agent's batch window at a service holds.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn batch_used(
+        &self,
+        agent: AgentName,
+        service: &ServiceName,
+        window: &Window,
+        now: Timestamp,
+    ) -> Result<u32, StoreError> {
+        let (name, oldest) = (service.as_str().to_owned(), window.oldest_slot(now));
+        self.ask(counters::Used { kind: counters::BATCH, agent, name, oldest }).await
+    }
+
+    /// What an agent's rate window under a rule holds.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn rate_used(
+        &self,
+        agent: AgentName,
+        rule: &str,
+        window: &Window,
+        now: Timestamp,
+    ) -> Result<u32, StoreError> {
+        let (name, oldest) = (rule.to_owned(), window.oldest_slot(now));
+        self.ask(counters::Used { kind: counters::RATE, agent, name, oldest }).await
+    }
+
+    /// The rollback point of a write.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn rollback_of(&self, hold: HoldId) -> Result<Option<Point>, StoreError> {
+        self.ask(rollbacks::OfHold(hold)).await
+    }
+
+    /// Records that a write has been taken back.
+    ///
+    /// # Errors
+    /// When the object has changed since, or it is too late.
+    pub async fn undone(&self, hold: HoldId, present: Fingerprint, by: Actor) -> Result<(), StoreError> {
+        self.submit(rollbacks::Undo { hold, present, by }).await
+    }
+
+    /// Forgets rollback points that can no longer be used.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn expire_rollbacks(&self, limit: u32) -> Result<u32, StoreError> {
+        self.submit(rollbacks::ExpireDue { limit }).await
+    }
+
+    /// Messages whose time has come.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn outbox(&self, now: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
+        self.ask(outbox::Due { now, limit }).await
+    }
+
+    /// Records that a message was delivered.
+    ///
+    /// # Errors
+    /// When that cannot be recorded; the message will be delivered again.
+    pub async fn delivered(&self, id: MessageId) -> Result<(), StoreError> {
+        self.submit(outbox::Delivery::Sent(id)).await
+    }
+
+    /// Puts a failed delivery off.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn deliver_later(&self, id: MessageId, at: Timestamp) -> Result<(), StoreError> {
+        self.submit(outbox::Delivery::Again { id, at }).await
+    }
+}
+
+/// Registers a node on a connection that has no writer yet.
+fn register_on_sqlite(tx: &mut SqliteTx, node: &NodeName, clock: &dyn Clock) -> Result<Option<Timestamp>, StoreError> {
+    let mut group = Group { now: clock.now(), log: node.clone(), head: Head::genesis(node) };
+    tx.alone(|tx| at_once(desk::perform(&recovery::Register { node: node.clone() }, tx, &mut group)))?
+}

@@ -69,8 +69,7 @@ const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHER
 
 pub(crate) fn put<T: Tx>(desk: &mut Desk<'_, T>, message: &Message) {
     let now = desk.now;
-    let params =
-        params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string(), now];
+    let params = params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string(), now];
     desk.write(PUT, params);
 }
 

@@ -186,9 +186,7 @@ impl UseCase for Settle {
                 holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
             }
             (Word::Again, _) => self.revive(desk, hold, &why),
-            (Word::GiveUp, HoldState::NeedsHuman { .. }) => {
-                release::bury(desk, hold, "execute.given_up", self.message)
-            }
+            (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
             (Word::GiveUp, _) => {
                 if let Some(point) = point
                     && point.is_captured()

@@ -216,8 +216,7 @@ impl Tx for PgTx {
         }
         let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
         // Both are sent before either is awaited, and the server works them off in order.
-        let (made, found) =
-            join(send_writes(&self.client, &prepared), self.client.query(&question, &values)).await;
+        let (made, found) = join(send_writes(&self.client, &prepared), self.client.query(&question, &values)).await;
         made?;
         found.map_err(fault)?.into_iter().map(decode).collect()
     }
@@ -348,11 +347,7 @@ impl Keeper {
         let now = tx.now(&self.time).await?;
         // The row may not exist yet, so this one errand runs outside a group.
         tx.client.batch_execute("BEGIN").await.map_err(fault)?;
-        let mut group = Group {
-            now,
-            log: self.node.clone(),
-            head: sluice_core::audit::Head::genesis(&self.node),
-        };
+        let mut group = Group { now, log: self.node.clone(), head: sluice_core::audit::Head::genesis(&self.node) };
         register.run(&mut tx, &mut group).await?;
         tx.flush().await?;
         tx.client.batch_execute("COMMIT").await.map_err(fault)?;
@@ -469,11 +464,7 @@ async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
 }
 
 impl ToSql for Val {
-    fn to_sql(
-        &self,
-        kind: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Self::Null => Ok(IsNull::Yes),
             Self::Int(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),

@@ -30,9 +30,8 @@ const DEAD_LEASES: &str = columns!(
 const LATE: &str = columns!(
     "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 AND h.attempts = 0 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
 );
-const PENDING: &str = columns!(
-    "WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/"
-);
+const PENDING: &str =
+    columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");
 
 /// Takes this node's name for a new life: its row and a higher epoch. Runs outside a group, because

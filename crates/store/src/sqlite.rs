@@ -82,10 +82,8 @@ impl SqliteTx {
     fn migrate(&mut self) -> Result<(), StoreError> {
         let found = self.number("user_version")?;
         if self.number("application_id")? != APPLICATION_ID {
-            let tables: i64 = self
-                .connection
-                .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-                .map_err(fault)?;
+            let tables: i64 =
+                self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fault)?;
             if tables > 0 || found != 0 {
                 return Err(StoreError::Foreign);
             }
@@ -110,12 +108,7 @@ impl SqliteTx {
         clock: &dyn Clock,
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), StoreError> {
-        self.exec("BEGIN IMMEDIATE")?;
-        let done = self.in_group(node, clock, errands).and_then(|()| self.exec("COMMIT"));
-        if done.is_err() && !self.connection.is_autocommit() {
-            drop(self.connection.execute_batch("ROLLBACK"));
-        }
-        done
+        self.alone(|tx| tx.in_group(node, clock, errands))
     }
 
     fn in_group(
@@ -132,6 +125,16 @@ impl SqliteTx {
         }
         let close = params![node, group.now, group.head.size, group.head.hash, row.epoch];
         self.make_now(&Write { sql: CLOSE_GROUP, params: close, exactly_one: true })
+    }
+
+    /// Does one thing in a transaction of its own, outside any group.
+    pub fn alone<Out>(&mut self, work: impl FnOnce(&mut Self) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
+        self.exec("BEGIN IMMEDIATE")?;
+        let done = work(self).and_then(|out| self.exec("COMMIT").map(|()| out));
+        if done.is_err() && !self.connection.is_autocommit() {
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+        done
     }
 
     fn exec(&mut self, sql: &'static str) -> Result<(), StoreError> {
@@ -173,19 +176,17 @@ impl Tx for SqliteTx {
 
 impl SqliteFile {
     /// Opens or creates the file, checks it, and starts its writer.
-    pub fn open(path: &Path, node: &NodeName, clock: &Arc<dyn Clock>) -> Result<(Self, SqliteTx), StoreError> {
+    pub fn open(path: &Path) -> Result<(Self, SqliteTx), StoreError> {
         let lock = take_lock(path)?;
         let connection = Connection::open(path).map_err(fault)?;
         let mut tx = SqliteTx { connection };
         tx.settle_in(true)?;
         tx.migrate()?;
-        let verdict: String =
-            tx.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
+        let verdict: String = tx.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
-        let _ = (node, clock);
         Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
     }
 
@@ -289,7 +290,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
     if !path.is_file() {
         return Err(StoreError::NotFound { what: "database file" });
     }
-    let mut reader = open_reader(path)?;
+    let reader = open_reader(path)?;
     if reader.number("application_id")? != APPLICATION_ID {
         return Err(StoreError::Foreign);
     }
@@ -297,7 +298,6 @@ pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
     if found > migrate::CURRENT {
         return Err(StoreError::NewerSchema { found, known: migrate::CURRENT });
     }
-    let _ = &mut reader;
     Ok(reader)
 }
 

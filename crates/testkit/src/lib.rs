@@ -7,6 +7,8 @@
 pub mod clock;
 pub mod ids;
 pub mod postgres;
+pub mod world;
 
 pub use clock::ManualClock;
 pub use ids::{CountingIds, SeededEntropy, SeededIds};
+pub use world::World;

@@ -1,0 +1,3 @@
+//! The store's contract, run on every engine.
+
+mod contract;
