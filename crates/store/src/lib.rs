@@ -9,6 +9,7 @@
 mod admission;
 mod allowances;
 mod approvals;
+mod audit;
 mod counters;
 mod desk;
 mod error;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::approval::Approval;
 use sluice_core::approval::allowance::{Allowance, Asker};
-use sluice_core::audit::Head;
+use sluice_core::audit::{Head, Sealed};
 use sluice_core::batch::Window;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
@@ -458,6 +459,22 @@ impl Store {
     /// When that cannot be recorded.
     pub async fn expire_rollbacks(&self, limit: u32) -> Result<u32, StoreError> {
         self.submit(rollbacks::ExpireDue { limit }).await
+    }
+
+    /// Every audit log, with its end.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn logs(&self) -> Result<Vec<(NodeName, Head)>, StoreError> {
+        self.ask(audit::Logs).await
+    }
+
+    /// Entries of an audit log from a place on.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn entries(&self, log: NodeName, from: u64, limit: u32) -> Result<Vec<Sealed>, StoreError> {
+        self.ask(audit::Page { log, from, limit }).await
     }
 
     /// Messages whose time has come.
