@@ -18,6 +18,7 @@ mod holds;
 mod migrate;
 mod outbox;
 mod people;
+mod policies;
 mod postgres;
 mod recovery;
 mod release;
@@ -44,6 +45,7 @@ pub use freezes::{Freeze, Scope};
 pub use migrate::CURRENT as SCHEMA;
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Settle, Timing, Word};
+pub use policies::PolicyRecord;
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use rollbacks::Point;
@@ -475,6 +477,30 @@ impl Store {
     /// When the database cannot be read.
     pub async fn entries(&self, log: NodeName, from: u64, limit: u32) -> Result<Vec<Sealed>, StoreError> {
         self.ask(audit::Page { log, from, limit }).await
+    }
+
+    /// Writes down the rules that are in force from now on.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn policy_loaded(&self, version: String, sources: String, by: Actor) -> Result<(), StoreError> {
+        self.submit(policies::InForce { version, sources, by }).await
+    }
+
+    /// The rules of one version.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy(&self, version: &str) -> Result<Option<PolicyRecord>, StoreError> {
+        self.ask(policies::ByVersion(version.to_owned())).await
+    }
+
+    /// The rules that were in force, the latest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy_history(&self, limit: u32) -> Result<Vec<PolicyRecord>, StoreError> {
+        self.ask(policies::History { limit }).await
     }
 
     /// Messages whose time has come.
