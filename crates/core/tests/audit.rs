@@ -1,5 +1,7 @@
 //! Exports that were tampered with: every edit before the last checkpoint is found and named.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop where it fails")]
+
 use std::num::NonZero;
 use std::ops::Range;
 
@@ -55,7 +57,7 @@ fn fact(log: &NodeName, salt: &str, seq: u64) -> Fact {
     let kinds = ["call.asked", "hold.held", "approval.granted", "hold.done", "policy.changed"];
     let text = format!("{salt}{seq}");
     let mut fact = Fact::new(kinds[seq as usize % kinds.len()], Actor::Node(log.clone())).with("note", &text);
-    if seq % 3 == 0 {
+    if seq.is_multiple_of(3) {
         fact.hold = Some(HoldId::from_bits(u128::from(seq)));
         fact.commitments.insert("arguments".into(), commit(&[7; 32], text.as_bytes()));
     }
@@ -106,7 +108,7 @@ impl World {
             let kept = &mut world.kept;
             world.frontier.append(sealed.hash, |level, _, hash| kept[usize::from(level / 8)].push(hash));
             world.entries.push(sealed);
-            if (seq + 1) % every == 0 {
+            if (seq + 1).is_multiple_of(every) {
                 let signed = signer.last().tree.size;
                 let growth = Growth::prove(&Sparse(&world), signed, world.head, world.frontier.root()).unwrap();
                 world.notes.push(signer.sign(&growth).unwrap());
