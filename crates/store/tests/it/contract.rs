@@ -8,7 +8,7 @@ use sluice_testkit::postgres::Database;
 use sluice_testkit::world::{LEASE, World, done};
 
 /// Runs a test on SQLite in memory, SQLite on disk and PostgreSQL.
-fn everywhere(test: impl Fn(&World)) {
+pub fn everywhere(test: impl Fn(&World)) {
     test(&World::memory());
     let folder = tempfile::tempdir().unwrap();
     test(&World::file(&folder.path().join("sluice.db")));

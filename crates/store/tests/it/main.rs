@@ -1,3 +1,4 @@
 //! The store's contract, run on every engine.
 
+mod audit;
 mod contract;
