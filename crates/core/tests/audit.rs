@@ -220,9 +220,18 @@ fn exactly(kinds: &'static [Kind], seq: usize) -> Expected {
     Expected { kinds, seq, last: seq }
 }
 
+struct Worlds {
+    world: World,
+    /// A log of another node.
+    other: World,
+    /// Another history of the same node.
+    twin: World,
+}
+
 /// One random edit that touches the entries before the last checkpoint.
-fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, world: &World, other: &World, twin: &World) -> Expected {
+fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> Expected {
     use Kind::*;
+    let Worlds { world, other, twin } = worlds;
     let at = dice.below(COVERED);
     match edit {
         0 => {
@@ -328,18 +337,20 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, world: &World, other:
 
 #[test]
 fn a_thousand_random_edits_are_all_found_and_named() {
-    let world = world();
-    // A log of another node, and another history of the same one.
-    let (other, twin) =
-        (World::new("gw-2", "", 2, SIZE as u64, 2_000), World::new("gw-1", "else ", 1, SIZE as u64, 2_000));
+    let worlds = Worlds {
+        world: world(),
+        other: World::new("gw-2", "", 2, SIZE as u64, 2_000),
+        twin: World::new("gw-1", "else ", 1, SIZE as u64, 2_000),
+    };
+    let world = &worlds.world;
     let clean = world.files();
     let mut dice = Dice(42);
     for round in 0..1_000 {
         let mut files = clean.clone();
         // Signing twenty checkpoints anew is the slow one, and always the same.
         let edit = if round < 5 { 13 } else { round % 13 };
-        let expected = tamper(&mut files, edit, &mut dice, &world, &other, &twin);
-        let fault = files.fault(&trusting(&world, 1 + round % 3));
+        let expected = tamper(&mut files, edit, &mut dice, &worlds);
+        let fault = files.fault(&trusting(world, 1 + round % 3));
         let what = format!("round {round}, edit {edit}: {fault}");
         assert!(expected.kinds.contains(&fault.kind), "{what}; expected {:?}", expected.kinds);
         assert_eq!((fault.seq, fault.last), (expected.seq as u64, expected.last as u64), "{what}");
@@ -493,10 +504,10 @@ fn a_proof_stands_alone_and_only_for_its_own_entry() {
         let text = proof.to_string();
         let read = Proof::parse(text.as_bytes()).unwrap();
         assert_eq!(read, proof);
-        let proven = read.verify(&[world.key.clone()]).unwrap();
+        let proven = read.verify(std::slice::from_ref(&world.key)).unwrap();
         assert_eq!((proven.entry.seq, proven.hash, proven.checkpoint.tree.size), (index, sealed.hash, 2_000));
 
-        let code = |proof: Proof| proof.verify(&[world.key.clone()]).unwrap_err().code();
+        let code = |proof: Proof| proof.verify(std::slice::from_ref(&world.key)).unwrap_err().code();
         assert_eq!(code(Proof { before: Hash([1; 32]), ..proof.clone() }), "audit.proof_root");
         assert_eq!(code(Proof { body: b"{}".to_vec(), ..proof.clone() }), "audit.proof_root");
         assert_eq!(code(Proof { index: 2_000, ..proof.clone() }), "audit.proof_outside");
