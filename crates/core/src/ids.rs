@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_id_prints_and_parses_back() {
-        let id = HoldId::from_bits(0xabc1_23);
+        let id = HoldId::from_bits(0x00ab_c123);
         assert_eq!(id.to_string(), "buf_00000000000000000000000000abc123");
         assert_eq!(id.to_string().parse::<HoldId>(), Ok(id));
     }

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod hex;
 pub mod ids;
 pub mod json;
+pub mod policy;
 pub mod tier;
 
 pub use action::{Action, Digest};
