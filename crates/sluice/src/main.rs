@@ -1,3 +1,8 @@
-//! The command line of Sluicegate.
+//! sluice
+mod demo;
+mod export;
+mod system;
 
-fn main() {}
+fn main() -> anyhow::Result<()> {
+    demo::run(&mut std::io::stdout().lock(), demo::Telling::default())
+}
