@@ -1,3 +1,9 @@
-//! The store's contract, run on every engine.
+//! The store's contract, run on every engine; its model; and what is done to it on purpose.
 
+mod checker;
 mod contract;
+mod damage;
+mod engines;
+mod model;
+mod races;
+mod server;
