@@ -134,6 +134,7 @@ impl UseCase for Admission {
     type Out = Admitted;
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
+        counters::take_turn(desk, self.action.agent()).await?;
         if let Some(again) = self.repeated(desk).await? {
             return Ok(again);
         }
@@ -202,12 +203,19 @@ impl Admission {
 
     /// The open card of this agent and service, or a new one with everything that still waits.
     async fn batch_card<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Card, StoreError> {
-        if let Some(approval) = approvals::open_batch(desk, self.action.agent(), &self.service).await? {
-            return Ok(Card { approval, is_new: false, siblings: Vec::new() });
-        }
+        let open = approvals::open_batch(desk, self.action.agent(), &self.service).await?;
+        let over = match open {
+            Some(approval) if approval.is_over(desk.now) => Some(approval),
+            Some(approval) => return Ok(Card { approval, is_new: false, siblings: Vec::new() }),
+            None => None,
+        };
         let since = desk.now - self.window.span;
         let rows = desk.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
         let siblings = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
+        // Nobody came by to end the last card: it must not take this write down with it.
+        if let Some(over) = over {
+            approvals::expire(desk, over).await?;
+        }
         let approval = self.question(desk.now, Subject::Batch);
         Ok(Card { approval, is_new: true, siblings })
     }

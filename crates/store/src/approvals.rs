@@ -6,7 +6,7 @@
 use sluice_core::approval::allowance::Allowance;
 use sluice_core::approval::{self, Answer, Approval, ApprovalMove, ApprovalState, Subject};
 use sluice_core::audit::Fact;
-use sluice_core::hold::{Hold, Move};
+use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::{Actor, AgentName, ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::allowances;
@@ -324,8 +324,8 @@ impl Decision {
         for (item, hold) in items {
             let goes = places.contains(&item.place);
             desk.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
-            // A write that was cancelled meanwhile is no longer part of the question.
-            if hold.state.word() != "awaiting_approval" {
+            // A write that was cancelled or is asked about elsewhere is no longer part of this question.
+            if !awaits(&hold, approval.id) {
                 continue;
             }
             if hold.action.digest() != item.digest {
@@ -368,19 +368,32 @@ impl Decision {
     }
 }
 
+/// Whether a write waits for this very question.
+fn awaits(hold: &Hold, question: ApprovalId) -> bool {
+    matches!(&hold.state, HoldState::AwaitingApproval { approval } if *approval == question)
+}
+
 /// Silence was the answer: the question and every write still waiting under it end.
 pub(crate) async fn expire<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval) -> Result<Approval, StoreError> {
-    let at = desk.now;
-    let why = Why::because(desk.actor(), "approval.expired");
+    let waiting = waiting(desk, approval.id).await?;
+    end(desk, approval, waiting)
+}
+
+/// The writes that still wait for this question, locked.
+async fn waiting<T: Tx>(desk: &mut Desk<'_, T>, question: ApprovalId) -> Result<Vec<Hold>, StoreError> {
     let mut waiting = Vec::new();
-    for item in items(desk.tx(), approval.id).await? {
+    for item in items(desk.tx(), question).await? {
         waiting.push(holds::locked(desk, item.hold).await?);
     }
+    waiting.retain(|hold| awaits(hold, question));
+    Ok(waiting)
+}
+
+fn end<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, waiting: Vec<Hold>) -> Result<Approval, StoreError> {
+    let at = desk.now;
+    let why = Why::because(desk.actor(), "approval.expired");
     for hold in waiting {
-        if matches!(&hold.state, sluice_core::hold::HoldState::AwaitingApproval { approval: asked } if *asked == approval.id)
-        {
-            holds::shift(desk, hold, [Move::Expire { at }], &why)?;
-        }
+        holds::shift(desk, hold, [Move::Expire { at }], &why)?;
     }
     shift(desk, approval, ApprovalMove::Expire { at }, &why)
 }
@@ -395,17 +408,23 @@ impl UseCase for ExpireDue {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<ApprovalId>, StoreError> {
         let now = desk.now;
         let rows = desk.rows(OVERDUE, params![now, self.limit]).await?;
-        let mut ended = Vec::new();
+        let mut over = Vec::with_capacity(rows.len());
         for approval in rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()? {
-            ended.push(expire(desk, approval).await?.id);
+            let waiting = waiting(desk, approval.id).await?;
+            over.push((approval, waiting));
         }
-        Ok(ended)
+        over.into_iter().map(|(approval, waiting)| end(desk, approval, waiting).map(|ended| ended.id)).collect()
     }
 }
 
 /// Takes back a question, or a yes nobody has used, because its write is gone.
 pub(crate) async fn withdraw<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId, why: &Why) -> Result<(), StoreError> {
     let approval = locked(desk, id).await?;
+    take_back(desk, approval, why)
+}
+
+/// As [`withdraw`], for a question that has been read already.
+pub(crate) fn take_back<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, why: &Why) -> Result<(), StoreError> {
     let at = desk.now;
     let step = match (approval.subject, &approval.state) {
         // A batch card goes on asking about the others.

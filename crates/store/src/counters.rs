@@ -19,6 +19,16 @@ const USED: &str = "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counter
 const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
+/// One admission per agent at a time, on whatever node: what it counts and remembers is read before
+/// it is written. On SQLite the writer is alone anyway. The row is a latch and says nothing.
+const TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0) \
+     ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = 0 RETURNING weight";
+
+/// Waits until no other node admits anything of this agent.
+pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<(), StoreError> {
+    desk.rows(TURN, params![agent]).await.map(drop)
+}
+
 /// What a window holds now.
 pub(crate) async fn used<T: Tx>(
     desk: &mut Desk<'_, T>,

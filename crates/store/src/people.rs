@@ -35,8 +35,7 @@ impl UseCase for Cancel {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Cancelled, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;
-        // SECURITY: to a stranger the write does not exist, rather than being forbidden.
-        if matches!(&self.by, Actor::Agent(name) if name != hold.agent()) {
+        if is_strangers(&hold, &self.by) {
             return Err(StoreError::NotFound { what: "held write" });
         }
         let step = Move::Cancel { by: self.by.clone(), at: desk.now };
@@ -55,14 +54,19 @@ impl UseCase for Cancel {
     }
 }
 
-/// Stops everything of a service that has not started: part of disconnecting it.
+/// SECURITY: to a stranger the write does not exist, rather than being forbidden.
+fn is_strangers(hold: &Hold, by: &Actor) -> bool {
+    matches!(by, Actor::Agent(name) if name != hold.agent())
+}
+
+/// Stops everything of a service that has not left: part of disconnecting it.
 pub(crate) struct CancelService {
     pub service: ServiceName,
     pub by: Actor,
 }
 
 const STOPPABLE: &str = columns!(
-    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale') ORDER BY h.id /*lock*/"
+    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale', 'preparing') ORDER BY h.id /*lock*/"
 );
 
 impl UseCase for CancelService {
@@ -74,10 +78,14 @@ impl UseCase for CancelService {
         let why = Why::because(self.by.clone(), "service.disconnected");
         let mut questions: Vec<Approval> = Vec::new();
         for hold in &stoppable {
-            if let HoldState::AwaitingApproval { approval } = hold.state
-                && !questions.iter().any(|asked| asked.id == approval)
+            let question = match hold.state {
+                HoldState::AwaitingApproval { approval } => Some(approval),
+                _ => hold.consent,
+            };
+            if let Some(question) = question
+                && !questions.iter().any(|asked| asked.id == question)
             {
-                questions.push(approvals::locked(desk, approval).await?);
+                questions.push(approvals::locked(desk, question).await?);
             }
         }
         let at = desk.now;
@@ -87,8 +95,11 @@ impl UseCase for CancelService {
             holds::shift(desk, hold, [Move::Cancel { by: self.by.clone(), at }], &why)?;
         }
         for question in questions {
+            // A card covers one service, so nothing is left to ask about on it either.
             if question.state.is_open() {
                 approvals::shift(desk, question, ApprovalMove::Withdraw { at }, &why)?;
+            } else {
+                approvals::take_back(desk, question, &why)?;
             }
         }
         Ok(stopped)
@@ -114,7 +125,16 @@ impl UseCase for Retime {
     type Out = Hold;
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
+        // SECURITY: nobody shortens the window in which people can stop them.
+        match (&self.by, self.timing) {
+            (Actor::Person(_) | Actor::Operator(_), Timing::Longer(_) | Timing::Now)
+            | (Actor::Agent(_) | Actor::Node(_), Timing::Longer(_)) => {}
+            (Actor::Agent(_) | Actor::Node(_), Timing::Now) => return Err(StoreError::NotAPerson),
+        }
         let hold = holds::locked(desk, self.hold).await?;
+        if is_strangers(&hold, &self.by) {
+            return Err(StoreError::NotFound { what: "held write" });
+        }
         let now = desk.now;
         let step = match (self.timing, &hold.state) {
             (Timing::Longer(span), HoldState::Held { not_before }) => Move::Rehold { not_before: *not_before + span },

@@ -27,9 +27,8 @@ const OWN_CLAIMS: &str =
 const DEAD_LEASES: &str = columns!(
     "WHERE h.state IN ('preparing', 'armed') AND h.lease_until <= ?1 ORDER BY h.lease_until, h.id LIMIT ?2 /*skip*/"
 );
-const LATE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 AND h.attempts = 0 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
-);
+const LATE: &str =
+    columns!("WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/");
 const PENDING: &str =
     columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");
@@ -99,14 +98,18 @@ impl UseCase for Recover {
         let found = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let why = Why::because(desk.actor(), "execute.claim_abandoned");
         let mut moved = Vec::with_capacity(found.len());
+        let mut alerted = false;
         for hold in found {
-            moved.push(hold.id);
             let HoldState::Executing { phase, .. } = &hold.state else { continue };
+            let poison = *phase == Phase::Prepare && hold.attempts > backoff::RETRIES;
+            // There is one alert to give: the next dead letter waits for the next call.
+            if poison && std::mem::replace(&mut alerted, poison) {
+                continue;
+            }
+            moved.push(hold.id);
             match phase {
                 // A write that takes its node down with it, again and again, must not take all of them.
-                Phase::Prepare if hold.attempts > backoff::RETRIES => {
-                    release::bury(desk, hold, "execute.poison", self.message)?;
-                }
+                Phase::Prepare if poison => drop(release::bury(desk, hold, "execute.poison", self.message)?),
                 Phase::Prepare => drop(holds::shift(desk, hold, [Move::Release { not_before: now }], &why)?),
                 Phase::Armed => drop(holds::shift(desk, hold, [Move::Doubt { since: now }], &why)?),
             }

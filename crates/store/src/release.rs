@@ -16,18 +16,26 @@ use crate::error::StoreError;
 use crate::freezes::{self, Freeze};
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
-use crate::rollbacks;
+use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
 
-/// Due, in order; a write waits for earlier ones to the same object that are under way or unclear.
+/// Due, in order; a write waits for earlier ones to the same object that are due, under way or unclear.
 const DUE: &str = columns!(
     "WHERE h.state IN ('held', 'ready') AND h.not_before <= ?1 AND NOT EXISTS (SELECT 1 FROM holds e \
      WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
      AND (e.admitted_at < h.admitted_at OR (e.admitted_at = h.admitted_at AND e.id < h.id)) \
-     AND e.state IN ('ready', 'preparing', 'armed', 'in_doubt', 'needs_human')) \
+     AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
+     AND (e.state <> 'held' OR e.not_before <= ?1)) \
      ORDER BY h.not_before, h.id LIMIT ?2"
 );
-const CLAIMABLE: &str = columns!("WHERE h.id = ?1 AND h.version = ?2 AND h.state IN ('held', 'ready') /*skip*/");
+/// The order holds for whoever claims, not only for those who asked what is due.
+const CLAIMABLE: &str = columns!(
+    "WHERE h.id = ?1 AND h.version = ?2 AND h.state IN ('held', 'ready') AND NOT EXISTS (SELECT 1 FROM holds e \
+     WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
+     AND (e.admitted_at < h.admitted_at OR (e.admitted_at = h.admitted_at AND e.id < h.id)) \
+     AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
+     AND (e.state <> 'held' OR e.not_before <= ?3)) /*skip*/"
+);
 
 /// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
 pub(crate) struct Due {
@@ -109,7 +117,7 @@ impl UseCase for Claims {
         let freezes = freezes::in_force(desk.tx()).await?;
         let mut seen = Vec::with_capacity(self.items.len());
         for item in &self.items {
-            let row = desk.row(CLAIMABLE, params![item.hold, item.version]).await?;
+            let row = desk.row(CLAIMABLE, params![item.hold, item.version, desk.now]).await?;
             let hold = row.map(holds::decode).transpose()?;
             let consent = match hold.as_ref().and_then(|hold| hold.consent) {
                 Some(id) => Some(approvals::locked(desk, id).await?),
@@ -148,21 +156,38 @@ impl Claims {
         }
         match &item.recheck {
             Recheck::Stands => {}
-            Recheck::Ask { code, expiry } => return self.ask(desk, item, hold, code, *expiry),
+            Recheck::Ask { code, expiry } => {
+                // The rules became stricter than the ones the yes was given under.
+                if let Some(approval) = consent {
+                    approvals::take_back(desk, approval, &Why::because(desk.actor(), code))?;
+                }
+                return self.ask(desk, item, hold, code, *expiry);
+            }
             Recheck::Block { code } => {
                 let why = Why::because(desk.actor(), code);
+                if let Some(approval) = consent {
+                    approvals::take_back(desk, approval, &why)?;
+                }
                 holds::shift(desk, hold, [Move::Block { at: now }], &why)?;
                 return Ok(Claimed::Blocked(id));
             }
         }
+        // Before a yes is spent: whoever comes too early has not started anything.
+        if matches!(hold.state, HoldState::Held { not_before } | HoldState::Ready { not_before } if now < not_before) {
+            return Ok(Claimed::Lost(id));
+        }
         let why = Why::by(desk.actor());
         if let Some(approval) = consent {
-            match use_consent(desk, approval, &why) {
+            match use_consent(desk, approval.clone(), &why) {
                 Ok(approval) => {
                     moved.retain(|kept| kept.id != approval.id);
                     moved.push(approval);
                 }
                 Err(StoreError::Approval(ApprovalError::Expired { .. } | ApprovalError::NoEdge { .. })) => {
+                    let lapse = ApprovalMove::Lapse { at: now };
+                    if approval.state.clone().apply(lapse.clone()).is_ok() {
+                        moved.push(approvals::shift(desk, approval, lapse, &why)?);
+                    }
                     return self.ask(desk, item, hold, "approval.lapsed", self.expiry);
                 }
                 Err(other) => return Err(other),
@@ -268,8 +293,12 @@ impl UseCase for Arming {
         holds::record(desk, &hold, from, Move::Arm.word(), &Why::by(desk.actor()));
         holds::save(desk, &hold, before);
         // The first attempt's picture is the right one: a later one may already show our own change.
-        if let (Some(point), None) = (&self.before, kept) {
-            rollbacks::capture(desk, hold.id, point);
+        // Except where it belongs to an attempt that provably did nothing, perhaps long ago.
+        if let Some(point) = &self.before {
+            match kept {
+                Some(kept) if kept.is_captured() => {}
+                Some(_) | None => rollbacks::capture(desk, hold.id, point),
+            }
         }
         Ok(permit)
     }
@@ -336,7 +365,7 @@ impl UseCase for Finish {
             Outcome::Done { receipt, after, service_until } => {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
-                if let (Some(point), Some(after)) = (point, after) {
+                if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
                 }
                 Ok(hold)
@@ -349,7 +378,7 @@ impl UseCase for Finish {
                 None => bury(desk, hold, code, self.message),
             },
             Outcome::Refused { code } => {
-                if let Some(point) = point {
+                if let Some(point) = point.filter(Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
                 }
                 bury(desk, hold, code, self.message)

@@ -9,7 +9,7 @@ use sluice_store::Admitted;
 use sluice_testkit::SeededEntropy;
 use sluice_testkit::world::World;
 
-use crate::contract::everywhere;
+use crate::engines::everywhere;
 
 fn log() -> NodeName {
     NodeName::new("gw-1").unwrap()
