@@ -150,7 +150,7 @@ fn a_word_counts_only_from_a_person_who_saw_the_present_state() {
             expiry: Span::from_hours(1),
         };
         let agents = world.wait(world.store.settle(settle(agent("clerk"), hold.version)));
-        assert_eq!(code(agents), "approval.not_a_person");
+        assert_eq!(code(agents), "approval.not_an_approver");
         assert_eq!(code(world.wait(world.store.settle(settle(operator(), hold.version - 1)))), "store.conflict");
         assert_eq!(world.hold(hold.id), hold);
     });

@@ -86,7 +86,7 @@ fn a_freeze_survives_a_restart_and_ends_when_it_is_lifted() {
 fn an_agent_cannot_lift_a_freeze() {
     everywhere(|world| {
         freeze(world, Scope::All);
-        assert_eq!(code(world.wait(world.store.unfreeze(Scope::All, agent("clerk")))), "approval.not_a_person");
+        assert_eq!(code(world.wait(world.store.unfreeze(Scope::All, agent("clerk")))), "approval.not_an_approver");
         assert_eq!(world.wait(world.store.freezes()).unwrap().len(), 1);
     });
 }

@@ -80,7 +80,7 @@ fn no_credential_of_an_agent_or_a_node_decides() {
         let (id, approval) = asked(world, "clerk", "hello");
         for by in [agent("clerk"), agent("scout"), Actor::Node(NodeName::new("gw-1").unwrap())] {
             let answer = world.wait(world.store.decide(Decision { by, ..decision(approval, yes()) }));
-            assert_eq!(code(answer), "approval.not_a_person");
+            assert_eq!(code(answer), "approval.not_an_approver");
         }
         assert_eq!((world.state(id), standing(world, approval)), ("awaiting_approval", "pending"));
         world.wait(world.store.decide(Decision { by: operator(), ..decision(approval, yes()) })).unwrap();

@@ -108,7 +108,7 @@ fn a_waiting_write_can_wait_longer() {
 fn only_a_person_closes_the_undo_window_early() {
     everywhere(|world| {
         let id = world.held("clerk", "hello");
-        assert_eq!(code(world.wait(world.store.retime(id, agent("clerk"), Timing::Now))), "approval.not_a_person");
+        assert_eq!(code(world.wait(world.store.retime(id, agent("clerk"), Timing::Now))), "approval.not_an_approver");
         assert!(world.claim_due().is_empty());
         world.wait(world.store.retime(id, ana(), Timing::Now)).unwrap();
         assert_eq!(claimed(world).id, id);
