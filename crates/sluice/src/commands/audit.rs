@@ -132,7 +132,8 @@ fn show_report(report: &Report, json: bool, screen: &Screen) -> Result<(), Failu
     screen.line(format_args!("entries      {} (from #{})", report.entries, report.first))?;
     screen.line(format_args!("signed       {} entries under {} checkpoints", report.covered, report.checkpoints))?;
     if report.uncovered > 0 {
-        screen.line(format_args!("not signed   {} entries after the last checkpoint: chained only", report.uncovered))?;
+        screen
+            .line(format_args!("not signed   {} entries after the last checkpoint: chained only", report.uncovered))?;
     }
     screen.line(format_args!("head         {}", report.head))?;
     screen.line(format_args!("key          {}", report.key))?;
@@ -162,7 +163,8 @@ fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Resu
     } else {
         screen.line(format_args!("entry #{} of {}", proven.entry.seq, proven.entry.log))?;
         screen.line(sentence(&proven.entry))?;
-        screen.line(format_args!("verified: it is among the {} entries that were signed", proven.checkpoint.tree.size))?;
+        screen
+            .line(format_args!("verified: it is among the {} entries that were signed", proven.checkpoint.tree.size))?;
     }
     Ok(Exit::Ok)
 }
@@ -292,7 +294,9 @@ impl ExportTo {
             return Err(Failure::new(Exit::Conflict, format!("`{}` holds an export already", self.out.display()))
                 .hint("name another folder; exports are evidence and are not overwritten"));
         }
-        let failed = |error: anyhow::Error| Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"));
+        let failed = |error: anyhow::Error| {
+            Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"))
+        };
         let files = ExportFiles::in_folder(&self.out).map_err(failed)?;
         let size = runtime.block_on(export::write(&store, log.clone(), key, &files)).map_err(failed)?;
         screen.note(format_args!("wrote {size} entries of {log} to {}", self.out.display()));
@@ -323,7 +327,9 @@ fn sentence(entry: &Entry) -> String {
 
 /// SECURITY: what a log contains must not steer the terminal it is shown on.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 fn read_entry(sealed: &Sealed) -> Result<Entry, Failure> {
@@ -341,9 +347,9 @@ fn pick_log(logs: &[(NodeName, Head)], wanted: Option<&NodeName>) -> Result<(Nod
         }),
         (None, [only]) => Ok(only.clone()),
         (None, []) => Err(Failure::new(Exit::NotFound, "the database has no log yet")),
-        (None, _) => Err(Failure::new(Exit::Usage, "the database has several logs")
-            .why(names())
-            .hint("name one: --log NAME")),
+        (None, _) => {
+            Err(Failure::new(Exit::Usage, "the database has several logs").why(names()).hint("name one: --log NAME"))
+        }
     }
 }
 
@@ -351,8 +357,10 @@ fn pick_log(logs: &[(NodeName, Head)], wanted: Option<&NodeName>) -> Result<(Nod
 fn open_store(data: &Path) -> Result<(Store, tokio::runtime::Runtime), Failure> {
     let file = if data.is_dir() { data.join("sluice.db") } else { data.to_owned() };
     let store = Store::open_to_read(&file).map_err(|error| match error {
-        StoreError::NotFound { .. } => Failure::new(Exit::NotFound, format!("there is no database at `{}`", file.display()))
-            .hint("name the data folder or the file: --data PATH"),
+        StoreError::NotFound { .. } => {
+            Failure::new(Exit::NotFound, format!("there is no database at `{}`", file.display()))
+                .hint("name the data folder or the file: --data PATH")
+        }
         other => of_store(other),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -410,7 +418,8 @@ mod tests {
     fn an_entry_cannot_steer_the_terminal() {
         let actor = Actor::Node(NodeName::new("gw").unwrap());
         let fact = Fact::new("hold.held", actor).with("note", "\u{1b}[2J\u{202e}done");
-        let entry = Entry { at: sluice_core::Timestamp::default(), fact, log: NodeName::new("gw").unwrap(), seq: 0, v: 1 };
+        let entry =
+            Entry { at: sluice_core::Timestamp::default(), fact, log: NodeName::new("gw").unwrap(), seq: 0, v: 1 };
         let shown = sentence(&entry);
         assert!(shown.contains("note=\u{fffd}[2J\u{fffd}done"), "{shown}");
     }
