@@ -99,13 +99,20 @@ impl UseCase for Recover {
         let found = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let why = Why::because(desk.actor(), "execute.claim_abandoned");
         let mut moved = Vec::with_capacity(found.len());
+        let mut told = false;
         for hold in found {
-            moved.push(hold.id);
             let HoldState::Executing { phase, .. } = &hold.state else { continue };
+            let is_poison = *phase == Phase::Prepare && hold.attempts > backoff::RETRIES;
+            // There is one message to tell of a dead letter: a second one waits for the next call.
+            if is_poison && told {
+                continue;
+            }
+            moved.push(hold.id);
             match phase {
                 // A write that takes its node down with it, again and again, must not take all of them.
-                Phase::Prepare if hold.attempts > backoff::RETRIES => {
+                Phase::Prepare if is_poison => {
                     release::bury(desk, hold, "execute.poison", self.message)?;
+                    told = true;
                 }
                 Phase::Prepare => drop(holds::shift(desk, hold, [Move::Release { not_before: now }], &why)?),
                 Phase::Armed => drop(holds::shift(desk, hold, [Move::Doubt { since: now }], &why)?),
