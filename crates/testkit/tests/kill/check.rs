@@ -59,15 +59,15 @@ impl Verdict {
 
 pub fn check(ground: &Ground, work: Workload) -> Verdict {
     let mut verdict = Verdict::default();
-    let (store, _) = ground.open();
-    let runtime = runtime();
+    let opened = ground.open();
+    let (store, runtime) = (&opened.store, runtime());
     let holds = runtime.block_on(store.holds(None, 1_000_000)).unwrap();
     let holds: BTreeMap<HoldId, Hold> = holds.into_iter().map(|hold| (hold.id, hold)).collect();
     acknowledged(&mut verdict, &holds, &Acks::read(ground.folder()), work);
     effects(&mut verdict, &holds, ground);
-    let entries = runtime.block_on(record(&mut verdict, &store));
+    let entries = runtime.block_on(record(&mut verdict, store));
     histories(&mut verdict, &holds, &entries);
-    runtime.block_on(told(&mut verdict, &store, &entries));
+    runtime.block_on(told(&mut verdict, store, &entries));
     verdict
 }
 
@@ -190,7 +190,7 @@ pub fn settle(run: &Run<'_>, mut life: u64) -> Verdict {
         if verdict.undecided.is_empty() {
             return verdict;
         }
-        let (store, _) = run.ground.open();
+        let opened = run.ground.open();
         let happened: BTreeSet<HoldId> = run.ground.oracle().happened().iter().map(|effect| effect.hold).collect();
         let ids = SeededIds::new(run.seed ^ life);
         for hold in &verdict.undecided {
@@ -200,9 +200,9 @@ pub fn settle(run: &Run<'_>, mut life: u64) -> Verdict {
             let (tier, expiry) = (Tier::Notify, Span::from_hours(1));
             let settle =
                 Settle { hold: hold.id, version: hold.version, by: ana(), word, tier, approval, message, expiry };
-            runtime().block_on(store.settle(settle)).unwrap();
+            runtime().block_on(opened.store.settle(settle)).unwrap();
         }
-        drop(store);
+        drop(opened);
         life += 1;
         assert!(!run.live(life, Fate::Natural, &[]).died, "nobody kills this one");
     }

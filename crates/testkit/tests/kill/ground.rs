@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use sluice_core::NodeName;
@@ -40,6 +40,16 @@ pub enum Fate<'a> {
     At(&'a str, u32),
     /// From outside, after so many lines of progress and then a moment.
     Killed { after: u64, pause: Duration },
+}
+
+/// Between its birth and its first own instruction a child shares every file of this process, locks
+/// included. While a store is open here, none is born.
+static BIRTH: RwLock<()> = RwLock::new(());
+
+/// A store in this process.
+pub struct Opened {
+    pub store: Store,
+    _unborn: RwLockReadGuard<'static, ()>,
 }
 
 /// What became of a life.
@@ -83,14 +93,15 @@ impl Ground {
     }
 
     /// The store after the last life, opened by someone who has nothing to do with it.
-    pub fn open(&self) -> (Store, LastingClock) {
+    pub fn open(&self) -> Opened {
+        let unborn = BIRTH.read().unwrap_or_else(PoisonError::into_inner);
         let clock = LastingClock::resume(self.folder());
         let (name, time) = (NodeName::new("checker").unwrap(), Arc::new(clock.clock.clone()));
         let store = match &self.server {
             Some(database) => Store::open_server_with_clock(database.url(), name, time),
             None => Store::open_file(&self.folder().join("sluice.db"), name, time),
         };
-        (store.unwrap(), clock)
+        Opened { store: store.unwrap(), _unborn: unborn }
     }
 }
 
@@ -120,7 +131,9 @@ impl Run<'_> {
         }
         let errors = self.ground.folder().join("errors");
         let log = File::options().create(true).append(true).open(&errors).unwrap();
+        let birth = BIRTH.write().unwrap_or_else(PoisonError::into_inner);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        drop(birth);
         let mut progress = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut lines = Vec::new();
         if let Fate::Killed { after, pause } = fate {
