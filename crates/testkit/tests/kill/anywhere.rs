@@ -19,7 +19,9 @@ pub struct Tally {
     pub runs: u32,
     pub writes: u32,
     pub kills: u32,
-    /// Kills that found a write between its claim and its result.
+    /// Kills that found a write between its admission and its end.
+    pub open: u32,
+    /// Of these, kills that found one between its claim and its result.
     pub inside: u32,
     /// Kills that fell while the life was still coming back from the one before.
     pub recovering: u32,
@@ -34,7 +36,7 @@ pub fn kill_often(run: &Run<'_>, random: &mut SplitMix, tally: &mut Tally) -> u6
         let after = if random.below(4) == 0 { random.below(10) } else { 10 + random.below(100) };
         let pause = Duration::from_micros(random.below(4_000));
         let lived = run.live(life, Fate::Killed { after, pause }, &[]);
-        tally.inside += u32::from(life > 0 && found_something(&lived));
+        tally.note_death_before(&lived, life);
         life += 1;
         if !lived.died {
             return life;
@@ -44,14 +46,19 @@ pub fn kill_often(run: &Run<'_>, random: &mut SplitMix, tally: &mut Tally) -> u6
     }
     let last = run.live(life, Fate::Natural, &[]);
     assert!(!last.died, "nobody kills this one");
-    tally.inside += u32::from(found_something(&last));
+    tally.note_death_before(&last, life);
     life
 }
 
-/// Whether the life found claims of one that had died.
-fn found_something(life: &Life) -> bool {
-    let found = life.lines.iter().find(|line| line.starts_with("found "));
-    found.is_some_and(|line| !line.starts_with("found 0 preparing, 0 armed"))
+impl Tally {
+    /// What this life found shows what the death before it interrupted.
+    fn note_death_before(&mut self, life: &Life, number: u64) {
+        let found = life.lines.iter().find_map(|line| line.strip_prefix("found ")).filter(|_| number > 0);
+        let mut counts = found.unwrap_or_default().split(' ').filter_map(|word| word.parse::<u32>().ok());
+        let (preparing, armed, open) = (counts.next(), counts.next(), counts.next());
+        self.inside += u32::from(preparing.unwrap_or(0) + armed.unwrap_or(0) > 0);
+        self.open += u32::from(open.unwrap_or(0) > 0);
+    }
 }
 
 fn judge(run: &Run<'_>, verdict: &Verdict) {
@@ -82,10 +89,11 @@ fn kill_until(kills: u32, within: Option<Duration>, grounds: Vec<Ground>) -> Tal
                     let life = kill_often(&run, &mut SplitMix::new(seed), &mut seen);
                     let verdict = check(&ground, work);
                     judge(&run, &verdict);
-                    judge(&run, &settle(&run, life));
+                    judge(&run, &settle(&run, life, &verdict));
                     let mut total = total.lock().unwrap();
                     total.writes += WRITES;
                     total.kills += seen.kills;
+                    total.open += seen.open;
                     total.inside += seen.inside;
                     total.recovering += seen.recovering;
                     total.undecided += verdict.undecided.len();

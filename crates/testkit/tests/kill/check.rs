@@ -10,7 +10,7 @@ use sluice_core::capability::EffectClass;
 use sluice_core::hold::diagram::edges;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
-use sluice_core::{ApprovalId, HoldId, Ids as _, Span, Tier, Timestamp};
+use sluice_core::{ApprovalId, HoldId, Span, Tier, Timestamp};
 use sluice_store::{Settle, Store, Word};
 use sluice_testkit::SeededIds;
 use sluice_testkit::lives::{Acks, Workload};
@@ -184,26 +184,37 @@ async fn told(verdict: &mut Verdict, store: &Store, entries: &[Entry]) {
 }
 
 /// A person looks at what really happened and says so, until nothing is left undecided.
-pub fn settle(run: &Run<'_>, mut life: u64) -> Verdict {
-    loop {
-        let verdict = check(run.ground, run.work);
-        if verdict.undecided.is_empty() {
-            return verdict;
-        }
-        let opened = run.ground.open();
-        let happened: BTreeSet<HoldId> = run.ground.oracle().happened().iter().map(|effect| effect.hold).collect();
-        let ids = SeededIds::new(run.seed ^ life);
-        for hold in &verdict.undecided {
-            let seen = Word::Happened { evidence: "seen".into() };
-            let word = if happened.contains(&hold.id) { seen } else { Word::Again };
-            let (approval, message) = (ApprovalId::from_bits(ids.mint()), MessageId::from_bits(ids.mint()));
-            let (tier, expiry) = (Tier::Notify, Span::from_hours(1));
-            let settle =
-                Settle { hold: hold.id, version: hold.version, by: ana(), word, tier, approval, message, expiry };
-            runtime().block_on(opened.store.settle(settle)).unwrap();
-        }
-        drop(opened);
+pub fn settle(run: &Run<'_>, mut life: u64, first: &Verdict) -> Verdict {
+    let mut undecided = first.undecided.clone();
+    while !undecided.is_empty() {
+        say(run, life, &undecided);
         life += 1;
         assert!(!run.live(life, Fate::Natural, &[]).died, "nobody kills this one");
+        let verdict = check(run.ground, run.work);
+        if !verdict.wrongs.is_empty() {
+            return verdict;
+        }
+        undecided = verdict.undecided;
+    }
+    Verdict::default()
+}
+
+fn say(run: &Run<'_>, life: u64, undecided: &[Hold]) {
+    let opened = run.ground.open();
+    let happened: BTreeSet<HoldId> = run.ground.oracle().happened().iter().map(|effect| effect.hold).collect();
+    let (ids, runtime) = (SeededIds::new(run.seed ^ life), runtime());
+    for hold in undecided {
+        let seen = Word::Happened { evidence: "seen".into() };
+        let settle = Settle {
+            hold: hold.id,
+            version: hold.version,
+            by: ana(),
+            word: if happened.contains(&hold.id) { seen } else { Word::Again },
+            tier: Tier::Notify,
+            approval: ApprovalId::mint(&ids),
+            message: MessageId::mint(&ids),
+            expiry: Span::from_hours(1),
+        };
+        runtime.block_on(opened.store.settle(settle)).unwrap();
     }
 }

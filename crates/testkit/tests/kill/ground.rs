@@ -148,11 +148,10 @@ impl Run<'_> {
             (Some(9), _) => true,
             (_, Some(0)) => false,
             _ => panic!(
-                "seed {} life {life}: {status}, {:?}\n{}\nkept in {}",
+                "seed {} life {life}: {status}, {:?}\n{}",
                 self.seed,
                 lines.last(),
                 fs::read_to_string(&errors).unwrap_or_default(),
-                self.ground.folder().display(),
             ),
         };
         Life { died, lines }

@@ -6,7 +6,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     clippy::disallowed_methods,
     reason = "a test at the edge: it fails at that line, reads its own variables and watches the clock on the wall"
 )]
