@@ -6,6 +6,8 @@
 
 pub mod clock;
 pub mod ids;
+pub mod lives;
+pub mod oracle;
 pub mod postgres;
 pub mod world;
 

@@ -29,8 +29,11 @@ fn lines_of(text: &str, kind: impl Fn(Kind) -> bool) -> Vec<(usize, &str)> {
     wanted.flat_map(|piece| piece.text.lines().enumerate().map(move |(n, line)| (piece.line + n, line))).collect()
 }
 
+/// The one file elsewhere that may: faults planted for the crash tests have to go around the store.
+const PLANTS: &str = "crates/testkit/src/bin/driver/plants.rs";
+
 fn sql(file: &File) -> Vec<Offence> {
-    if file.crate_with_this_source().is_none_or(|folder| folder == "store") {
+    if file.crate_with_this_source().is_none_or(|folder| folder == "store") || file.path == PLANTS {
         return Vec::new();
     }
     let texts = pieces(without_tests(&file.text)).into_iter().filter(|piece| piece.kind == Kind::Text);
@@ -52,6 +55,7 @@ fn planted_sql_is_found() {
         let text = format!("// SELECT in a comment is prose\nlet q = {text};");
         assert_eq!(sql(&File::planted("crates/core/src/a.rs", &text)), ["crates/core/src/a.rs:2: SQL outside `store`"]);
         assert!(sql(&File::planted("crates/store/src/a.rs", &text)).is_empty());
+        assert_eq!(sql(&File::planted("crates/testkit/src/bin/driver/life.rs", &text)).len(), 1);
     }
 }
 
