@@ -165,6 +165,8 @@ impl UseCase for Admission {
 struct Card {
     approval: Approval,
     is_new: bool,
+    /// Writes it already asks about.
+    asked: Vec<HoldId>,
     siblings: Vec<Hold>,
 }
 
@@ -200,16 +202,19 @@ impl Admission {
         }
     }
 
-    /// The open card of this agent and service, or a new one with everything that still waits.
+    /// The open card of this agent and service, or a new one; with everything that still waits.
     async fn batch_card<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Card, StoreError> {
-        if let Some(approval) = approvals::open_batch(desk, self.action.agent(), &self.service).await? {
-            return Ok(Card { approval, is_new: false, siblings: Vec::new() });
-        }
+        let open = approvals::open_batch(desk, self.action.agent(), &self.service).await?;
         let since = desk.now - self.window.span;
         let rows = desk.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
         let siblings = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let approval = self.question(desk.now, Subject::Batch);
-        Ok(Card { approval, is_new: true, siblings })
+        let is_new = open.is_none();
+        let asked = match &open {
+            Some(card) => approvals::items(desk.tx(), card.id).await?.into_iter().map(|item| item.hold).collect(),
+            None => Vec::new(),
+        };
+        let approval = open.unwrap_or_else(|| self.question(desk.now, Subject::Batch));
+        Ok(Card { approval, is_new, asked, siblings })
     }
 
     fn question(&self, now: Timestamp, subject: Subject) -> Approval {
@@ -226,15 +231,17 @@ impl Admission {
         }
     }
 
-    /// Puts this write, and on a new card its waiting siblings, in front of people.
+    /// Puts this write and its waiting siblings in front of people.
     fn join_card<T: Tx>(&self, desk: &mut Desk<'_, T>, card: Card) -> Admitted {
-        let Card { mut approval, is_new, siblings } = card;
+        let Card { mut approval, is_new, asked, siblings } = card;
         let before = approval.version;
         let why = Why::because(desk.actor(), "batch.window");
         for sibling in siblings {
             let (id, digest) = (sibling.id, sibling.action.digest());
-            // Rows in these states always allow it; the query asked for nothing else.
-            if holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why).is_ok() {
+            // Rows in these states always allow it; the query asked for nothing else. One that was set aside
+            // and came back has its place on the card already.
+            let pulled = holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why);
+            if pulled.is_ok() && !asked.contains(&id) {
                 approvals::add_item(desk, &mut approval, id, digest);
             }
         }

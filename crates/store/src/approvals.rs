@@ -6,7 +6,7 @@
 use sluice_core::approval::allowance::Allowance;
 use sluice_core::approval::{self, Answer, Approval, ApprovalMove, ApprovalState, Subject};
 use sluice_core::audit::Fact;
-use sluice_core::hold::{Hold, Move};
+use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::{Actor, AgentName, ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::allowances;
@@ -151,7 +151,7 @@ pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId) -> Res
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "approval" })
 }
 
-async fn items<T: Tx>(tx: &mut T, id: ApprovalId) -> Result<Vec<approval::Item>, StoreError> {
+pub(crate) async fn items<T: Tx>(tx: &mut T, id: ApprovalId) -> Result<Vec<approval::Item>, StoreError> {
     let rows = tx.rows(ITEMS, &params![id]).await?;
     rows.into_iter()
         .map(|row| {
@@ -270,7 +270,8 @@ impl UseCase for Decision {
         let approval = locked(desk, self.approval).await?;
         let ApprovalState::Pending { expires_at } = approval.state else { return Ok(Decided::Already(approval)) };
         if desk.now >= expires_at {
-            return Ok(Decided::Already(expire(desk, approval).await?));
+            let waiting = waiting(desk, approval.id).await?;
+            return Ok(Decided::Already(expire(desk, approval, waiting)?));
         }
         let items = items(desk.tx(), approval.id).await?;
         let allowed = self.allowed(&approval, &items)?;
@@ -324,8 +325,8 @@ impl Decision {
         for (item, hold) in items {
             let goes = places.contains(&item.place);
             desk.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
-            // A write that was cancelled meanwhile is no longer part of the question.
-            if hold.state.word() != "awaiting_approval" {
+            // A write that was cancelled, or waits for another question by now, is no longer part of this one.
+            if !waits_for(&hold, approval.id) {
                 continue;
             }
             if hold.action.digest() != item.digest {
@@ -368,19 +369,28 @@ impl Decision {
     }
 }
 
+/// The writes that still wait for this question.
+async fn waiting<T: Tx>(desk: &mut Desk<'_, T>, approval: ApprovalId) -> Result<Vec<Hold>, StoreError> {
+    let mut waiting = Vec::new();
+    for item in items(desk.tx(), approval).await? {
+        let hold = holds::locked(desk, item.hold).await?;
+        if waits_for(&hold, approval) {
+            waiting.push(hold);
+        }
+    }
+    Ok(waiting)
+}
+
+fn waits_for(hold: &Hold, question: ApprovalId) -> bool {
+    matches!(hold.state, HoldState::AwaitingApproval { approval } if approval == question)
+}
+
 /// Silence was the answer: the question and every write still waiting under it end.
-pub(crate) async fn expire<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval) -> Result<Approval, StoreError> {
+fn expire<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, waiting: Vec<Hold>) -> Result<Approval, StoreError> {
     let at = desk.now;
     let why = Why::because(desk.actor(), "approval.expired");
-    let mut waiting = Vec::new();
-    for item in items(desk.tx(), approval.id).await? {
-        waiting.push(holds::locked(desk, item.hold).await?);
-    }
     for hold in waiting {
-        if matches!(&hold.state, sluice_core::hold::HoldState::AwaitingApproval { approval: asked } if *asked == approval.id)
-        {
-            holds::shift(desk, hold, [Move::Expire { at }], &why)?;
-        }
+        holds::shift(desk, hold, [Move::Expire { at }], &why)?;
     }
     shift(desk, approval, ApprovalMove::Expire { at }, &why)
 }
@@ -395,11 +405,12 @@ impl UseCase for ExpireDue {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<ApprovalId>, StoreError> {
         let now = desk.now;
         let rows = desk.rows(OVERDUE, params![now, self.limit]).await?;
-        let mut ended = Vec::new();
+        let mut over = Vec::with_capacity(rows.len());
         for approval in rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()? {
-            ended.push(expire(desk, approval).await?.id);
+            let waiting = waiting(desk, approval.id).await?;
+            over.push((approval, waiting));
         }
-        Ok(ended)
+        over.into_iter().map(|(approval, waiting)| expire(desk, approval, waiting).map(|ended| ended.id)).collect()
     }
 }
 

@@ -12,13 +12,13 @@ use crate::error::StoreError;
 use crate::sql::{Columns, Row, Tx, Val, params};
 
 macro_rules! columns {
-    ($rest:literal) => {
+    ($($rest:literal),+ $(,)?) => {
         concat!(
             "SELECT h.id, h.call, h.session, h.agent, h.service, h.digest, h.class, h.tier, h.policy, h.object_key, ",
             "h.weight, h.delay, h.admitted_at, h.reverses, h.version, h.epoch, h.attempts, h.handle, c.action, ",
             "h.state, h.approval, h.not_before, h.claim_node, h.lease_until, h.since, h.rounds, h.code, h.receipt, ",
             "h.actor, h.ended_at FROM holds h JOIN contents c ON c.hold = h.id ",
-            $rest
+            $($rest),+
         )
     };
 }

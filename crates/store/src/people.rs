@@ -185,7 +185,9 @@ impl UseCase for Settle {
             (Word::Again, HoldState::NeedsHuman { .. }) => {
                 holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
             }
-            (Word::Again, _) => self.revive(desk, hold, &why),
+            (Word::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
+            // Anything else is on its way, or over: another question would stand beside the first.
+            (Word::Again, _) => Err(StoreError::NotOffered),
             (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
             (Word::GiveUp, _) => {
                 if let Some(point) = point

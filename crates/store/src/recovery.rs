@@ -28,7 +28,7 @@ const DEAD_LEASES: &str = columns!(
     "WHERE h.state IN ('preparing', 'armed') AND h.lease_until <= ?1 ORDER BY h.lease_until, h.id LIMIT ?2 /*skip*/"
 );
 const LATE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 AND h.attempts = 0 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
+    "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
 );
 const PENDING: &str =
     columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
@@ -99,18 +99,24 @@ impl UseCase for Recover {
         let found = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let why = Why::because(desk.actor(), "execute.claim_abandoned");
         let mut moved = Vec::with_capacity(found.len());
+        let mut late = Late::default();
         for hold in found {
             moved.push(hold.id);
-            let HoldState::Executing { phase, .. } = &hold.state else { continue };
+            let HoldState::Executing { claim, phase } = &hold.state else { continue };
             match phase {
                 // A write that takes its node down with it, again and again, must not take all of them.
                 Phase::Prepare if hold.attempts > backoff::RETRIES => {
                     release::bury(desk, hold, "execute.poison", self.message)?;
                 }
-                Phase::Prepare => drop(holds::shift(desk, hold, [Move::Release { not_before: now }], &why)?),
+                Phase::Prepare => {
+                    // Late since the claim ran out, however long it took until somebody noticed.
+                    let again = late.judge(&hold, now.min(claim.lease_until), now);
+                    holds::shift(desk, hold, [Move::Release { not_before: now }].into_iter().chain(again), &why)?;
+                }
                 Phase::Armed => drop(holds::shift(desk, hold, [Move::Doubt { since: now }], &why)?),
             }
         }
+        late.announce(desk, self.message);
         Ok(moved)
     }
 }
@@ -141,26 +147,38 @@ impl UseCase for Overdues {
         let mut late = Late::default();
         for hold in overdue {
             let (HoldState::Held { not_before } | HoldState::Ready { not_before }) = hold.state else { continue };
-            let id = hold.id;
-            match grace::overdue(not_before, now, hold.delay, grace::grace(hold.class)) {
-                Overdue::OnTime => {}
-                Overdue::Rehold { until } => {
-                    holds::shift(desk, hold, [Move::Rehold { not_before: until }], &why)?;
-                    late.reheld.push(id);
-                }
-                Overdue::Stale => {
-                    holds::shift(desk, hold, [Move::SetAside { why: Staleness::Downtime }], &why)?;
-                    late.stale.push(id);
-                }
+            if let Some(step) = late.judge(&hold, not_before, now) {
+                holds::shift(desk, hold, [step], &why)?;
             }
         }
-        if !late.reheld.is_empty() || !late.stale.is_empty() {
-            // One digest, not one message for each.
-            let body = serde_json::json!({"reheld": late.reheld.len(), "stale": late.stale.len()});
-            let topic = "hold.overdue".into();
-            outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Warning, body });
-        }
+        late.announce(desk, self.message);
         Ok(late)
+    }
+}
+
+impl Late {
+    /// What the grace rule wants of a write that should have left at `due`.
+    fn judge(&mut self, hold: &Hold, due: Timestamp, now: Timestamp) -> Option<Move> {
+        match grace::overdue(due, now, hold.delay, grace::grace(hold.class)) {
+            Overdue::OnTime => None,
+            Overdue::Rehold { until } => {
+                self.reheld.push(hold.id);
+                Some(Move::Rehold { not_before: until })
+            }
+            Overdue::Stale => {
+                self.stale.push(hold.id);
+                Some(Move::SetAside { why: Staleness::Downtime })
+            }
+        }
+    }
+
+    /// One digest, not one message for each.
+    fn announce<T: Tx>(&self, desk: &mut Desk<'_, T>, id: MessageId) {
+        if self.reheld.is_empty() && self.stale.is_empty() {
+            return;
+        }
+        let body = serde_json::json!({"reheld": self.reheld.len(), "stale": self.stale.len()});
+        outbox::put(desk, &Message { id, topic: "hold.overdue".into(), severity: Severity::Warning, body });
     }
 }
 

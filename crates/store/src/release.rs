@@ -19,15 +19,25 @@ use crate::outbox::{self, Message, Severity};
 use crate::rollbacks;
 use crate::sql::{Tx, params};
 
-/// Due, in order; a write waits for earlier ones to the same object that are under way or unclear.
-const DUE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before <= ?1 AND NOT EXISTS (SELECT 1 FROM holds e \
-     WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
-     AND (e.admitted_at < h.admitted_at OR (e.admitted_at = h.admitted_at AND e.id < h.id)) \
-     AND e.state IN ('ready', 'preparing', 'armed', 'in_doubt', 'needs_human')) \
-     ORDER BY h.not_before, h.id LIMIT ?2"
-);
-const CLAIMABLE: &str = columns!("WHERE h.id = ?1 AND h.version = ?2 AND h.state IN ('held', 'ready') /*skip*/");
+/// Waiting, and its object's turn: a write waits for any other to the same object that is under way or
+/// unclear, and for earlier ones that wait themselves.
+macro_rules! in_turn {
+    ($when:literal, $rest:literal) => {
+        columns!(
+            "WHERE h.state IN ('held', 'ready') AND ",
+            $when,
+            " AND NOT EXISTS (SELECT 1 FROM holds e \
+             WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
+             AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
+             AND (e.state NOT IN ('held', 'ready') OR e.admitted_at < h.admitted_at \
+             OR (e.admitted_at = h.admitted_at AND e.id < h.id))) ",
+            $rest
+        )
+    };
+}
+
+const DUE: &str = in_turn!("h.not_before <= ?1", "ORDER BY h.not_before, h.id LIMIT ?2");
+const CLAIMABLE: &str = in_turn!("h.id = ?1 AND h.version = ?2", "/*skip*/");
 
 /// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
 pub(crate) struct Due {
