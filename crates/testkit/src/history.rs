@@ -27,6 +27,8 @@ pub struct History {
     pub taken: BTreeMap<Edge, u32>,
     /// Steps of questions that were taken, and how often.
     pub asked: BTreeMap<Edge, u32>,
+    /// Questions whose writes were set aside while they were asked.
+    dropped: BTreeSet<ApprovalId>,
 }
 
 /// Why the record is not believed. Names the entry.
@@ -204,6 +206,9 @@ impl History {
                         if edge.by == "approve" && fact.approval != last.fact.approval {
                             return Err(Flaw(format!("{at}: {id} was let go by a question it was not waiting for")));
                         }
+                        if edge.by == "set_aside" {
+                            self.dropped.extend(last.fact.approval);
+                        }
                         *self.taken.entry(edge).or_default() += 1;
                     }
                 }
@@ -301,6 +306,9 @@ impl History {
                 continue;
             };
             let id = card.approval.id;
+            if self.dropped.contains(&id) {
+                continue;
+            }
             let waits = |hold: &Hold| matches!(hold.state, HoldState::AwaitingApproval { approval } if approval == id);
             if !card.items.iter().all(|item| self.holds.get(&item.hold).is_some_and(waits)) {
                 return Err(Flaw(format!("{id} is still asked, and its write no longer waits for it")));

@@ -22,7 +22,7 @@ use sluice_core::{Clock as _, NodeName, Span, Timestamp};
 use sluice_store::{Memory, Store};
 
 use crate::clock::ManualClock;
-use crate::history;
+use crate::history::{self, History};
 use crate::ids::{SeededIds, SplitMix};
 use crate::provider::Provider;
 use node::Node;
@@ -127,7 +127,13 @@ struct Trace {
 /// The first promise that was broken.
 pub fn run(plan: &Plan) -> Result<Report, Failure> {
     let mut sim = Sim::new(plan);
-    match sim.play() {
+    // A panic inside the store is a broken promise as well, and its seed must be known.
+    let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.play()));
+    let what = |panic: Box<dyn std::any::Any + Send>| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    };
+    match played.unwrap_or_else(|panic| Err(format!("panicked: {}", what(panic)))) {
         Ok(report) => Ok(report),
         Err(what) => {
             let skip = sim.trace.lines.len().saturating_sub(TAIL);
@@ -194,6 +200,7 @@ impl Sim {
                 _ => self.fault()?,
             }
         }
+        self.check_record()?;
         self.drain()?;
         self.judge()
     }
@@ -201,26 +208,26 @@ impl Sim {
     /// Something breaks, or is repaired.
     fn fault(&mut self) -> Outcome {
         let at = self.any_node();
-        match self.random.below(16) {
-            0..5 => self.crash(at),
-            5..9 => {
-                if let Some(down) = self.nodes.iter().position(Node::is_down) {
-                    self.start(down)?;
-                }
-            }
-            9..11 => {
+        if let Some(down) = self.nodes.iter().position(Node::is_down)
+            && !self.one_in(3)
+        {
+            return self.start(down);
+        }
+        match self.random.below(20) {
+            0..9 => self.crash(at),
+            9..14 => {
                 let span = Span::from_secs(20 + self.random.below(300));
                 self.note(format!("{} pauses for {} s", self.node(at).name, span.as_secs()));
                 let until = self.elapsed + span;
                 self.node_mut(at).paused_until = until;
             }
-            11..13 => self.jump(),
-            13 => {
+            14..17 => self.jump(),
+            17 => {
                 let span = [20, 300, 3 * 3600].get(self.below(3)).copied().unwrap_or(20);
                 self.note(format!("everything sleeps for {span} s"));
                 self.pass(Span::from_secs(span));
             }
-            14 => {
+            18 => {
                 let span = [20, 300, 3 * 3600, 3 * 86_400].get(self.below(4)).copied().unwrap_or(20);
                 (0..self.nodes.len()).for_each(|at| self.crash(at));
                 self.note(format!("nobody is there for {span} s"));
@@ -275,7 +282,7 @@ impl Sim {
         self.unfreeze_all()?;
         for round in 0..300 {
             for at in 0..self.nodes.len() {
-                for _ in 0..6 {
+                for _ in 0..12 {
                     self.turn(at)?;
                 }
             }
@@ -324,9 +331,15 @@ impl Sim {
         self.nodes.iter().for_each(|node| node.clock.advance(span));
     }
 
+    /// The record must be true at any time, not only at the end.
+    fn check_record(&self) -> Outcome<Option<History>> {
+        let Some(store) = self.any_store() else { return Ok(None) };
+        let checked = at_once(history::check(&store, &WINDOW));
+        checked.map(Some).map_err(|flaw| format!("the record: {flaw}"))
+    }
+
     fn judge(&mut self) -> Outcome<Report> {
-        let store = self.any_store().ok_or("nobody is there at the end")?;
-        let history = at_once(history::check(&store, &WINDOW)).map_err(|flaw| format!("the record: {flaw}"))?;
+        let history = self.check_record()?.ok_or("nobody is there at the end")?;
         self.book.judge(&self.provider, &history)?;
         let hash = self.trace.hash.clone().finalize();
         Ok(Report {

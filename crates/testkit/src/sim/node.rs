@@ -14,7 +14,7 @@ use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Permit, Phase};
 use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{ApprovalId, Clock as _, NodeName, Span, Timestamp};
+use sluice_core::{ApprovalId, Clock as _, HoldId, NodeName, Span, Timestamp};
 use sluice_store::{
     Abandoned, Arming, Before, ClaimItem, Claimed, Claims, Evidence, Finish, Outcome as Ending, Recheck, Resolve, Store,
     StoreError,
@@ -47,7 +47,7 @@ struct Life {
     opening: Opening,
     jobs: Vec<Job>,
     /// The machine's age before which something that waits until then must not be touched.
-    watch: BTreeMap<(sluice_core::HoldId, Timestamp), Span>,
+    watch: BTreeMap<(HoldId, Timestamp), Span>,
     suspect_until: Span,
     wall: Timestamp,
     boot: Span,
@@ -169,8 +169,25 @@ impl Sim {
         let message = MessageId::mint(&self.ids);
         let moved = at_once(life.store.recover(Abandoned::Own, 3, message)).map_err(|error| format!("recover: {error}"))?;
         self.note(format!("{} recovers {moved:?}", life.store.node()));
+        self.look_after(life, &moved)?;
         if moved.is_empty() {
             life.opening = Opening::Grace;
+        }
+        Ok(())
+    }
+
+    /// Remembers which recovered writes were announced again or set aside.
+    fn look_after(&mut self, life: &Life, moved: &[HoldId]) -> Outcome {
+        for id in moved {
+            let hold = at_once(life.store.hold(*id)).map_err(|error| format!("{id} cannot be read: {error}"))?;
+            match hold.map(|hold| hold.state) {
+                Some(HoldState::Held { .. }) => {
+                    self.book.reported(*id);
+                    self.book.window_opened(*id, self.elapsed);
+                }
+                Some(HoldState::Stale { .. }) => self.book.reported(*id),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -200,6 +217,7 @@ impl Sim {
             life.opening = Opening::Open;
         } else {
             late.reheld.iter().for_each(|id| self.book.window_opened(*id, self.elapsed));
+            late.reheld.iter().chain(&late.stale).for_each(|id| self.book.reported(*id));
             self.note(format!("{} finds late: again {:?}, stale {:?}", life.store.node(), late.reheld, late.stale));
         }
         Ok(())
@@ -236,6 +254,7 @@ impl Sim {
                 let moved = found.map_err(|error| format!("recover: {error}"))?;
                 if !moved.is_empty() {
                     self.note(format!("{} takes up {moved:?}", life.store.node()));
+                    self.look_after(life, &moved)?;
                 }
             }
             9 => {

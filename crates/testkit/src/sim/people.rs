@@ -22,7 +22,7 @@ use crate::world::ana;
 
 const AGENTS: [&str; 3] = ["clerk", "scout", "herald"];
 const SERVICES: [&str; 2] = ["email", "tracker"];
-const DELAYS_S: [u64; 5] = [0, 5, 30, 120, 300];
+const DELAYS_S: [u64; 6] = [0, 5, 5, 30, 30, 120];
 
 impl Sim {
     /// The store of some node that answers, picked anew each time.
@@ -96,7 +96,7 @@ impl Sim {
         let agent = self.agent();
         let class = EffectClass::ALL.get(self.below(4)).copied().unwrap_or(EffectClass::Opaque);
         let key = self.one_in(4).then(|| format!("key-{}", self.random.below(4)));
-        let text = self.random.below(if key.is_some() { 3 } else { 400 });
+        let text = self.random.below(if key.is_some() { 2 } else { 200 });
         let capability = "custom:mail".parse().unwrap_or_else(|error| panic!("{error}"));
         let action = Action::custom(capability, agent, json!({ "text": text }));
         let tier = match self.random.below(12) {
@@ -166,8 +166,8 @@ impl Sim {
             11..14 => self.cancel(&store),
             14..17 => self.retime(&store),
             17..25 => self.settle_any(&store),
-            25..27 => self.freeze(&store),
-            27 => self.unfreeze_all(),
+            25 => self.freeze(&store),
+            26..28 => self.unfreeze_all(),
             28 if self.one_in(4) => {
                 let service = self.service();
                 let gone = at_once(store.cancel_service(service.clone(), ana()));
