@@ -277,8 +277,11 @@ impl UseCase for Arming {
         let hold = Hold { version: before + 1, ..hold };
         holds::record(desk, &hold, from, Move::Arm.word(), &Why::by(desk.actor()));
         holds::save(desk, &hold, before);
-        // The first attempt's picture is the right one: a later one may already show our own change.
-        if let (Some(point), None) = (&self.before, kept) {
+        // The first attempt's picture is the right one: a later one may already show our own change. A
+        // dead letter changed nothing, so one that comes back gets a new picture.
+        if let Some(point) = &self.before
+            && kept.is_none_or(|kept| kept.is_abandoned())
+        {
             rollbacks::capture(desk, hold.id, point);
         }
         Ok(permit)
@@ -346,7 +349,7 @@ impl UseCase for Finish {
             Outcome::Done { receipt, after, service_until } => {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
-                if let (Some(point), Some(after)) = (point, after) {
+                if let (Some(point), Some(after)) = (point.filter(rollbacks::Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
                 }
                 Ok(hold)
@@ -359,7 +362,7 @@ impl UseCase for Finish {
                 None => bury(desk, hold, code, self.message),
             },
             Outcome::Refused { code } => {
-                if let Some(point) = point {
+                if let Some(point) = point.filter(rollbacks::Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
                 }
                 bury(desk, hold, code, self.message)

@@ -23,7 +23,9 @@ macro_rules! select {
 const OF_HOLD: &str = select!("WHERE hold = ?1");
 const EXPIRED: &str = select!("WHERE state = 'sealed' AND until <= ?1 ORDER BY until, id LIMIT ?2 /*skip*/");
 const CAPTURE: &str = "INSERT INTO rollback_points (id, hold, content, state, version, before_print, captured_at) \
-     VALUES (?1, ?2, ?3, 'captured', 1, ?4, ?5)";
+     VALUES (?1, ?2, ?3, 'captured', 1, ?4, ?5) ON CONFLICT (hold) DO UPDATE SET id = excluded.id, \
+     content = excluded.content, state = excluded.state, version = rollback_points.version + 1, \
+     before_print = excluded.before_print, captured_at = excluded.captured_at, ended_by = NULL, ended_at = NULL";
 const MOVED: &str = "UPDATE rollback_points SET state = ?3, version = version + 1, after_print = ?4, until = ?5, \
      ended_by = ?6, ended_at = ?7, content = ?8 WHERE id = ?1 AND version = ?2";
 
@@ -46,6 +48,10 @@ impl Point {
     pub(crate) fn is_captured(&self) -> bool {
         matches!(self.state, RollbackState::Captured { .. })
     }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(self.state, RollbackState::Abandoned { .. })
+    }
 }
 
 pub(crate) struct OfHold(pub HoldId);
@@ -61,6 +67,7 @@ pub(crate) async fn of_hold<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Resu
     OfHold(hold).run(desk.tx()).await
 }
 
+/// Keeps a picture of the state before a write; replaces one that was given up.
 pub(crate) fn capture<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, before: &Before) {
     let now = desk.now;
     let print = before.print.to_bytes();

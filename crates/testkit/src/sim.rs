@@ -221,7 +221,7 @@ impl Sim {
                 let until = self.elapsed + span;
                 self.node_mut(at).paused_until = until;
             }
-            14..17 => self.jump(),
+            14..17 => return self.jump(),
             17 => {
                 let span = [20, 300, 3 * 3600].get(self.below(3)).copied().unwrap_or(20);
                 self.note(format!("everything sleeps for {span} s"));
@@ -253,9 +253,9 @@ impl Sim {
 
     /// All wall clocks are set, together: several nodes stand for several clients of one database
     /// server, whose clock it is.
-    fn jump(&mut self) {
+    fn jump(&mut self) -> Outcome {
         if self.jumps_left == 0 {
-            return;
+            return Ok(());
         }
         self.jumps_left -= 1;
         let span = Span::from_hours(if self.random.below(2) == 0 { 1 } else { 24 });
@@ -265,7 +265,9 @@ impl Sim {
             let now = node.clock.now();
             node.clock.jump(if back { now - span } else { now + span });
         }
-        self.book.clocks_jumped();
+        self.book.clocks_jumped(back);
+        // A node that runs looks at its clock every second.
+        (0..self.nodes.len()).try_for_each(|at| self.awake(at))
     }
 
     /// Heals everything and lets it come to an end.
@@ -282,7 +284,7 @@ impl Sim {
         self.unfreeze_all()?;
         for round in 0..300 {
             for at in 0..self.nodes.len() {
-                for _ in 0..12 {
+                for _ in 0..6 {
                     self.turn(at)?;
                 }
             }
@@ -311,15 +313,15 @@ impl Sim {
             HoldState::InDoubt { since, .. } => Some(*since + hold.class.settle()),
             _ => None,
         });
-        let next = next.filter(|at| *at > now).min().unwrap_or(now + Span::from_secs(20));
+        let soon = now + Span::from_secs(2);
+        let next = next.filter(|at| *at > now).min().unwrap_or(soon);
+        let next = if self.nodes.iter().all(Node::is_idle) { next } else { soon };
         // Idle nodes still look at their clocks; nothing else of them is needed here.
         let mut left = next.since(now).as_millis() + 2 * SKEW_MS;
         while left > 0 {
             let piece = left.min(20_000);
             self.pass(Span::from_millis(piece));
-            for at in 0..self.nodes.len() {
-                self.awake(at)?;
-            }
+            (0..self.nodes.len()).try_for_each(|at| self.awake(at))?;
             left -= piece;
         }
         Ok(())

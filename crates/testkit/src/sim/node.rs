@@ -48,7 +48,10 @@ struct Life {
     jobs: Vec<Job>,
     /// The machine's age before which something that waits until then must not be touched.
     watch: BTreeMap<(HoldId, Timestamp), Span>,
+    /// Nothing is sent before the machine is this old: the clock stepped.
     suspect_until: Span,
+    /// Nothing is concluded from others' leases before the machine is this old.
+    leases_from: Span,
     wall: Timestamp,
     boot: Span,
 }
@@ -57,6 +60,14 @@ enum Opening {
     Recover,
     Grace,
     Open,
+}
+
+/// What a node can look for when it has nothing in hand.
+enum Errand {
+    Release,
+    Reconcile,
+    TakeUp,
+    Expire,
 }
 
 /// One attempt or one lookup, and how far it has come.
@@ -114,7 +125,8 @@ impl Sim {
             opening: Opening::Recover,
             jobs: Vec::new(),
             watch: BTreeMap::new(),
-            suspect_until: boot + LEASE,
+            suspect_until: Span::ZERO,
+            leases_from: boot + LEASE,
             wall,
             boot,
         };
@@ -132,13 +144,20 @@ impl Sim {
             match life.opening {
                 Opening::Recover => sim.recover_own(life),
                 Opening::Grace => sim.grace(life),
+                Opening::Open if sim.healed => sim.work_through(life),
                 Opening::Open if life.jobs.len() >= JOBS || (!life.jobs.is_empty() && !sim.one_in(4)) => {
                     let job = life.jobs.swap_remove(sim.below(life.jobs.len()));
-                    let next = sim.advance(life, job)?;
-                    life.jobs.extend(next);
-                    Ok(())
+                    sim.advance(life, job).map(|next| life.jobs.extend(next))
                 }
-                Opening::Open => sim.take_work(life),
+                Opening::Open => {
+                    let errand = match sim.random.below(10) {
+                        0..5 => Errand::Release,
+                        5..8 => Errand::Reconcile,
+                        8 => Errand::TakeUp,
+                        _ => Errand::Expire,
+                    };
+                    sim.take_work(life, errand)
+                }
             }
             .map_err(|what| format!("{name}: {what}"))
         })
@@ -147,6 +166,18 @@ impl Sim {
     /// A node looks at its clock and does nothing else.
     pub(super) fn awake(&mut self, at: usize) -> Outcome {
         self.with_life(at, |_, _| Ok(()))
+    }
+
+    /// A healthy node with nothing in its way: everything it has in hand, then everything there is.
+    fn work_through(&mut self, life: &mut Life) -> Outcome {
+        for job in std::mem::take(&mut life.jobs) {
+            let next = self.advance(life, job)?;
+            life.jobs.extend(next);
+        }
+        for errand in [Errand::TakeUp, Errand::Reconcile, Errand::Expire, Errand::Release] {
+            self.take_work(life, errand)?;
+        }
+        Ok(())
     }
 
     fn with_life(&mut self, at: usize, work: impl FnOnce(&mut Self, &mut Life) -> Outcome) -> Outcome {
@@ -224,11 +255,10 @@ impl Sim {
     }
 
     /// Looks for something to do.
-    fn take_work(&mut self, life: &mut Life) -> Outcome {
+    fn take_work(&mut self, life: &mut Life, errand: Errand) -> Outcome {
         let read = |error: StoreError| format!("nothing can be read: {error}");
-        let suspect = life.boot < life.suspect_until;
-        match self.random.below(10) {
-            0..5 if !suspect => {
+        match errand {
+            Errand::Release if life.boot >= life.suspect_until => {
                 let limit = 1 + u32::try_from(self.random.below(4)).unwrap_or(0);
                 let mut due = at_once(life.store.due(life.wall, limit)).map_err(read)?;
                 due.retain(|hold| life.may_touch(hold));
@@ -236,7 +266,7 @@ impl Sim {
                     life.jobs.push(Job::Due(due));
                 }
             }
-            5..8 => {
+            Errand::Reconcile => {
                 let hasty = self.plan.bug == Some(Bug::AbsentBeforeSettle);
                 let now = if hasty { life.wall + EffectClass::Findable.settle() } else { life.wall };
                 let doubtful = at_once(life.store.doubtful(now, 2)).map_err(read)?;
@@ -248,7 +278,7 @@ impl Sim {
                     .collect();
                 life.jobs.extend(fresh);
             }
-            8 if !suspect => {
+            Errand::TakeUp if life.boot >= life.leases_from => {
                 let message = MessageId::mint(&self.ids);
                 let found = at_once(life.store.recover(Abandoned::Expired, 3, message));
                 let moved = found.map_err(|error| format!("recover: {error}"))?;
@@ -257,14 +287,14 @@ impl Sim {
                     self.look_after(life, &moved)?;
                 }
             }
-            9 => {
+            Errand::Expire => {
                 let ended = at_once(life.store.expire_approvals(3)).map_err(|error| format!("expire: {error}"))?;
                 at_once(life.store.expire_rollbacks(3)).map_err(|error| format!("expire rollbacks: {error}"))?;
                 if !ended.is_empty() {
                     self.note(format!("{} ends {ended:?}", life.store.node()));
                 }
             }
-            _ => {}
+            Errand::Release | Errand::TakeUp => {}
         }
         Ok(())
     }
@@ -456,7 +486,7 @@ impl Life {
             };
         }
         if step.abs() > STEP_MS {
-            self.suspect_until = boot + LEASE;
+            (self.suspect_until, self.leases_from) = (boot + LEASE, boot + LEASE);
             self.measure_windows(Timestamp::from_millis(wall.as_millis() - step))?;
             self.measure_doubts()?;
         }

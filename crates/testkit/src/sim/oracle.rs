@@ -29,6 +29,7 @@ pub(super) struct Book {
     pub keys: BTreeMap<(AgentName, String), (Digest, HoldId)>,
     /// When, in real time, each undo window last opened.
     opened: BTreeMap<HoldId, Span>,
+    set_back: bool,
     /// Claims nobody has reported on.
     leased: BTreeMap<HoldId, Timestamp>,
     /// Freezes in force, and what was under way when they returned.
@@ -40,7 +41,13 @@ pub(super) struct Book {
 
 impl Book {
     pub fn window_opened(&mut self, hold: HoldId, elapsed: Span) {
-        self.opened.insert(hold, elapsed);
+        // The store never goes back in time: after a clock was set back it stands still until the clock
+        // has caught up, and a window that opens meanwhile is measured from where it stands.
+        if self.set_back {
+            self.opened.remove(&hold);
+        } else {
+            self.opened.insert(hold, elapsed);
+        }
     }
 
     /// An operator closed it, or gave it more time of which we need not know.
@@ -53,7 +60,8 @@ impl Book {
     }
 
     /// Stretches of the old wall time say nothing about the new one.
-    pub fn clocks_jumped(&mut self) {
+    pub fn clocks_jumped(&mut self, back: bool) {
+        self.set_back |= back;
         self.asleep.clear();
         self.awake = None;
         self.leased.clear();
