@@ -31,6 +31,8 @@ pub(crate) struct Desk<'a, T> {
     pub now: Timestamp,
     /// Who works here.
     pub node: &'a NodeName,
+    /// Since its how-manieth start.
+    pub life: u64,
     facts: Vec<Fact>,
     writes: Vec<Write>,
 }
@@ -75,6 +77,7 @@ impl<T: Tx> Desk<'_, T> {
 pub(crate) struct Group {
     pub now: Timestamp,
     pub log: NodeName,
+    pub life: u64,
     pub head: Head,
 }
 
@@ -127,7 +130,8 @@ pub(crate) async fn perform<U: UseCase, T: Tx>(
     tx: &mut T,
     group: &mut Group,
 ) -> Result<Result<U::Out, StoreError>, StoreError> {
-    let mut desk = Desk { tx, now: group.now, node: &group.log, facts: Vec::new(), writes: Vec::new() };
+    let mut desk =
+        Desk { tx, now: group.now, node: &group.log, life: group.life, facts: Vec::new(), writes: Vec::new() };
     let answer = match case.run(&mut desk).await {
         Ok(answer) => answer,
         Err(fault) if fault.is_fault() => return Err(fault),

@@ -590,6 +590,6 @@ impl Store {
 
 /// Registers a node on a connection that has no writer yet.
 fn register_on_sqlite(tx: &mut SqliteTx, node: &NodeName, clock: &dyn Clock) -> Result<Option<Timestamp>, StoreError> {
-    let mut group = Group { now: clock.now(), log: node.clone(), head: Head::genesis(node) };
+    let mut group = Group { now: clock.now(), log: node.clone(), life: 0, head: Head::genesis(node) };
     tx.alone(|tx| at_once(desk::perform(&recovery::Register { node: node.clone() }, tx, &mut group)))?
 }

@@ -1,16 +1,15 @@
 //! What people and agents do to a held write: stop it, wait longer, let it go now, settle what only
 //! they can know.
 
-use sluice_core::approval::{Approval, ApprovalMove, ApprovalState, Subject};
+use sluice_core::approval::{Approval, ApprovalMove};
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, ApprovalId, HoldId, ServiceName, Span, Tier};
 
-use crate::approvals;
+use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
-use crate::outbox::{self, Message, Severity};
 use crate::release;
 use crate::rollbacks;
 use crate::sql::{Tx, params};
@@ -199,13 +198,15 @@ impl UseCase for Settle {
         let point = rollbacks::of_hold(desk, hold.id).await?;
         let (now, why) = (desk.now, Why::by(self.by.clone()));
         match (&self.word, &hold.state) {
-            (Word::Happened { evidence }, _) => {
+            (Word::Happened { evidence }, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
                 holds::shift(desk, hold, [Move::Complete { receipt: evidence.clone(), at: now }], &why)
             }
             (Word::Again, HoldState::NeedsHuman { .. }) => {
                 holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
             }
-            (Word::Again, _) => self.revive(desk, hold, &why),
+            (Word::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
+            // Anything else is on its way, or over: another question would stand beside the first.
+            (Word::Happened { .. } | Word::Again, _) => Err(StoreError::NotOffered),
             (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
             (Word::GiveUp, _) => {
                 if let Some(point) = point
@@ -227,24 +228,9 @@ impl Settle {
         match self.tier {
             Tier::Blocked => Err(StoreError::NotOffered),
             Tier::ApprovalRequired => {
-                let mut approval = Approval {
-                    id: self.approval,
-                    subject: Subject::Write,
-                    agent: hold.agent().clone(),
-                    service: hold.service.clone(),
-                    asked_at: desk.now,
-                    state: ApprovalState::Pending { expires_at: desk.now + self.expiry },
-                    version: 1,
-                    note: None,
-                    items: 0,
-                };
-                approvals::add_item(desk, &mut approval, hold.id, hold.action.digest());
-                approvals::insert(desk, &approval, "hold.revived");
-                let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
-                let topic = "approval.asked".into();
-                outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Action, body });
-                let hold = Hold { consent: None, ..hold };
-                holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], why)
+                let (approval, message) = (self.approval, self.message);
+                let again = AskAgain { approval, message, code: "hold.revived", expiry: self.expiry };
+                again.ask(desk, hold, self.by.clone())
             }
             Tier::Autonomous | Tier::Notify => {
                 let step = match hold.state {

@@ -153,7 +153,7 @@ impl PgTx {
             Ok(now) => now.max(opened.last_seen),
             Err(error) => return self.abandon(error).await,
         };
-        let mut group = Group { now, log: node.clone(), head: opened.head };
+        let mut group = Group { now, log: node.clone(), life: epoch, head: opened.head };
         for errand in errands {
             if let Err(error) = errand.run(self, &mut group).await {
                 return self.abandon(error).await;
@@ -354,7 +354,8 @@ impl Keeper {
         let now = tx.now(&self.time).await?;
         // The row may not exist yet, so this one errand runs outside a group.
         tx.client.batch_execute("BEGIN").await.map_err(fault)?;
-        let mut group = Group { now, log: self.node.clone(), head: sluice_core::audit::Head::genesis(&self.node) };
+        let mut group =
+            Group { now, log: self.node.clone(), life: 0, head: sluice_core::audit::Head::genesis(&self.node) };
         register.run(&mut tx, &mut group).await?;
         tx.flush().await?;
         tx.client.batch_execute("COMMIT").await.map_err(fault)?;

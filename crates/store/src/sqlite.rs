@@ -125,7 +125,8 @@ impl SqliteTx {
     ) -> Result<(), StoreError> {
         let row = self.query(OPEN_GROUP, &params![node])?.into_iter().next();
         let row = NodeRow::read(row.ok_or(StoreError::NotFound { what: "node" })?)?;
-        let mut group = Group { now: clock.now().max(row.last_seen), log: node.clone(), head: row.head };
+        let mut group =
+            Group { now: clock.now().max(row.last_seen), log: node.clone(), life: row.epoch, head: row.head };
         for errand in errands {
             at_once(errand.run(self, &mut group))?;
         }
@@ -321,7 +322,7 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
     beside.as_mut_os_string().push(".lock");
     let lock = File::options().create(true).truncate(false).write(true).open(&beside).map_err(unavailable)?;
     let kind = rustix::fs::fstatfs(&lock).map_err(|error| unavailable(error.into()))?.f_type;
-    if REMOTE.contains(&i64::from(kind)) {
+    if REMOTE.contains(&kind) {
         return Err(StoreError::DurabilityOff { setting: "file system", found: format!("{kind:#x}") });
     }
     lock.try_lock().map_err(|error| match error {

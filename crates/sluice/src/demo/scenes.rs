@@ -141,7 +141,7 @@ pub fn lost_reply(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let draft = stage.arm(hold)?;
     let lost = stage.mailbox.send_and_lose_the_reply(&draft).is_err();
     ensure!(lost && stage.mailbox.sent() == before + 1, "the mailbox did not take it");
-    // The gateway dies here, and comes back.
+    stage.restart()?;
     let message = MessageId::mint(&SystemIds);
     stage.wait(stage.store.recover(Abandoned::Own, 100, message))?;
     ensure!(stage.state(id)? == "in_doubt", "it is not in doubt");

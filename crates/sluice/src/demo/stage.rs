@@ -18,7 +18,7 @@ use sluice_core::{
     Span, Timestamp, approval,
 };
 use sluice_store::{
-    Admission, Admitted, Arming, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck, Store, StoreError,
+    Admission, Admitted, Arming, ClaimItem, Claimed, Claims, Finish, Memory, Outcome, Recheck, Store, StoreError,
 };
 
 use super::mailbox::Mailbox;
@@ -96,6 +96,16 @@ impl Stage {
         };
         stage.wait(stage.store.started(env!("CARGO_PKG_VERSION")))?;
         Ok(stage)
+    }
+
+    /// The gateway dies, and comes back.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        let node = self.store.node().clone();
+        let standin = Store::in_memory(&Memory::new()?, node.clone(), self.clock.clone())?;
+        drop(std::mem::replace(&mut self.store, standin));
+        self.store = Store::open_file(&self.folder.join("sluice.db"), node, self.clock.clone())?;
+        self.wait(self.store.started(env!("CARGO_PKG_VERSION")))?;
+        Ok(())
     }
 
     /// Waits for the store.
