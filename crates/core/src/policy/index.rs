@@ -48,8 +48,8 @@ pub(crate) struct Index {
     prefixes: HashMap<Box<str>, PatternId>,
     /// Lengths that occur among them.
     lengths: Vec<usize>,
-    system: Table,
-    org: Table,
+    system: Shared,
+    org: Shared,
     agents: HashMap<Box<str>, (u32, Table)>,
 }
 
@@ -68,7 +68,11 @@ pub(crate) struct Name {
 
 /// The rules of one file by pattern.
 #[derive(Debug, Default)]
-struct Table {
+struct Table(HashMap<PatternId, Program>);
+
+/// The same for a file that counts for every agent: names know their programs by number.
+#[derive(Debug, Default)]
+struct Shared {
     by_pattern: HashMap<PatternId, u32>,
     programs: Vec<Program>,
 }
@@ -78,12 +82,21 @@ struct Table {
 struct Program {
     /// Without an indexed path condition: tested one after the other.
     plain: Candidates,
-    by_path: Option<Box<ByPath>>,
+    by_path: ByPath,
 }
 
 /// Rules with a path prefix: only those are tested whose prefix is an ancestor of a path of the call.
 #[derive(Debug, Default)]
-struct ByPath {
+enum ByPath {
+    #[default]
+    None,
+    /// Most agents have one: it is compared where it lies.
+    One(Box<str>, Candidate),
+    Many(Box<Many>),
+}
+
+#[derive(Debug, Default)]
+struct Many {
     all: Candidates,
     prefixes: HashMap<Box<str>, Candidates>,
     depths: Depths,
@@ -159,11 +172,11 @@ impl Index {
         for (number, file) in files.iter().enumerate() {
             let table = Table::new(&file.rules, &ids);
             if file.layer == Layer::Agent {
-                of_agents.extend(table.by_pattern.keys());
+                of_agents.extend(table.0.keys());
             }
             match (file.layer, &file.agent) {
-                (Layer::System, _) => index.system = table,
-                (Layer::Org, _) => index.org = table,
+                (Layer::System, _) => index.system = table.into(),
+                (Layer::Org, _) => index.org = table.into(),
                 (Layer::Agent, Some(agent)) => drop(index.agents.insert(agent.as_str().into(), (number as u32, table))),
                 (Layer::Agent, None) => {}
             }
@@ -192,7 +205,7 @@ impl Index {
     ) -> Name {
         let exact = ids.get(&Pattern::Name(text.into())).copied();
         let patterns: Vec<PatternId> = exact.into_iter().chain(self.prefixes_of(text)).collect();
-        let programs = |table: &Table| patterns.iter().filter_map(|id| table.by_pattern.get(id).copied()).collect();
+        let programs = |file: &Shared| patterns.iter().filter_map(|id| file.by_pattern.get(id).copied()).collect();
         let paths = capability.into_iter().flat_map(|capability| capability.params_of(ParamKind::Path));
         Name {
             capability: capability.cloned().map(Box::new),
@@ -255,7 +268,7 @@ impl Index {
 
 impl Table {
     fn new(rules: &[Rule], ids: &HashMap<Pattern, PatternId>) -> Self {
-        let mut table = Self::default();
+        let mut table: HashMap<PatternId, Program> = HashMap::new();
         let mut closed: HashSet<PatternId> = HashSet::new();
         for (number, rule) in rules.iter().enumerate() {
             let Some(id) = ids.get(&rule.pattern) else { continue };
@@ -265,18 +278,32 @@ impl Table {
             if rule.is_unconditional() {
                 closed.insert(*id);
             }
-            let next = table.programs.len() as u32;
-            let at = *table.by_pattern.entry(*id).or_insert(next);
-            if at == next {
-                table.programs.push(Program::default());
-            }
-            if let Some(program) = table.programs.get_mut(at as usize) {
-                program.add(number as u32, rule);
-            }
+            table.entry(*id).or_default().add(number as u32, rule);
         }
-        table
+        table.shrink_to_fit();
+        Self(table)
     }
 
+    #[inline]
+    fn first(&self, pattern: PatternId, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
+        if let Some(program) = self.0.get(&pattern) {
+            program.first(rules, facts, found);
+        }
+    }
+}
+
+impl From<Table> for Shared {
+    fn from(table: Table) -> Self {
+        let mut shared = Self::default();
+        for (id, program) in table.0 {
+            shared.by_pattern.insert(id, shared.programs.len() as u32);
+            shared.programs.push(program);
+        }
+        shared
+    }
+}
+
+impl Shared {
     #[inline]
     fn first(&self, pattern: PatternId, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
         if let Some(program) = self.by_pattern.get(&pattern) {
@@ -300,34 +327,67 @@ impl Program {
             self.plain.push(candidate);
             return;
         };
-        let by_path = self.by_path.get_or_insert_default();
-        by_path.all.push(candidate);
-        for prefix in &prefixes.listed {
-            by_path.depths.add(prefix);
-            let list = by_path.prefixes.entry(prefix.clone()).or_default();
-            if list.last().is_none_or(|last| last.rule != number) {
-                list.push(candidate);
+        match (std::mem::take(&mut self.by_path), prefixes.listed.as_slice()) {
+            (ByPath::None, [prefix]) => self.by_path = ByPath::One(prefix.clone(), candidate),
+            (before, prefixes) => {
+                let mut many = match before {
+                    ByPath::None => Box::default(),
+                    ByPath::Many(many) => many,
+                    ByPath::One(prefix, first) => {
+                        let mut many: Box<Many> = Box::default();
+                        many.add(first, &[prefix]);
+                        many
+                    }
+                };
+                many.add(candidate, prefixes);
+                self.by_path = ByPath::Many(many);
             }
         }
     }
 
     /// Lowers `found` to the first rule here that applies, if that comes earlier.
     fn first(&self, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        // A plain rule without other conditions holds; one with an indexed path holds once that is looked up.
         walk(&self.plain, rules, facts, true, found);
-        let Some(by_path) = &self.by_path else { return };
-        if by_path.all.first.is_none_or(|first| first.rule >= found.rule) {
+        match &self.by_path {
+            ByPath::None => {}
+            ByPath::One(_, only) if only.rule >= found.rule => {}
+            ByPath::One(prefix, only) => {
+                let paths = facts.paths();
+                let broken = paths.broken.is_some();
+                if broken || paths.iter().any(|path| path.is_within(prefix)) {
+                    consider(only, rules, facts, paths.is_single() && !broken, found);
+                }
+            }
+            ByPath::Many(many) => many.first(rules, facts, found),
+        }
+    }
+}
+
+impl Many {
+    fn add(&mut self, candidate: Candidate, prefixes: &[Box<str>]) {
+        self.all.push(candidate);
+        for prefix in prefixes {
+            self.depths.add(prefix);
+            let list = self.prefixes.entry(prefix.clone()).or_default();
+            if list.last().is_none_or(|last| last.rule != candidate.rule) {
+                list.push(candidate);
+            }
+        }
+    }
+
+    fn first(&self, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
+        if self.all.first.is_none_or(|first| first.rule >= found.rule) {
             return;
         }
         let paths = facts.paths();
         if paths.broken.is_some() {
-            walk(&by_path.all, rules, facts, false, found);
+            walk(&self.all, rules, facts, false, found);
             return;
         }
         let proven = paths.is_single();
         for path in paths.iter() {
-            for ancestor in by_path.depths.ancestors(path) {
-                if let Some(list) = by_path.prefixes.get(ancestor) {
+            for ancestor in self.depths.ancestors(path) {
+                if let Some(list) = self.prefixes.get(ancestor) {
                     walk(list, rules, facts, proven, found);
                 }
             }
@@ -339,19 +399,25 @@ impl Program {
 #[inline]
 fn walk(list: &Candidates, rules: &[Rule], facts: &Facts<'_>, proven: bool, found: &mut Found) {
     for candidate in list.first.iter().chain(&list.more) {
-        if candidate.rule >= found.rule {
-            return;
-        }
-        let held = if proven && candidate.simple { Held::Yes } else { test(candidate, rules, facts, proven) };
-        if held != Held::No {
-            let Candidate { rule, tier, rated, .. } = *candidate;
-            *found = Found { rule, tier, rated, broken: held != Held::Yes };
+        if candidate.rule >= found.rule || consider(candidate, rules, facts, proven, found) {
             return;
         }
     }
 }
 
-fn test(candidate: &Candidate, rules: &[Rule], facts: &Facts<'_>, proven: bool) -> Held {
-    let Some(rule) = rules.get(candidate.rule as usize) else { return Held::No };
-    rule.test_except(facts, rule.indexed.filter(|_| proven))
+/// Tests one rule; whether it applies.
+#[inline]
+fn consider(candidate: &Candidate, rules: &[Rule], facts: &Facts<'_>, proven: bool, found: &mut Found) -> bool {
+    let held = if proven && candidate.simple {
+        Held::Yes
+    } else {
+        let rule = rules.get(candidate.rule as usize);
+        rule.map_or(Held::No, |rule| rule.test_except(facts, rule.indexed.filter(|_| proven)))
+    };
+    if held == Held::No {
+        return false;
+    }
+    let Candidate { rule, tier, rated, .. } = *candidate;
+    *found = Found { rule, tier, rated, broken: held != Held::Yes };
+    true
 }
