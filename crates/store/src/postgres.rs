@@ -538,3 +538,24 @@ fn fault(error: tokio_postgres::Error) -> StoreError {
         Some(_) => StoreError::Engine(Box::new(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_may_forget_what_it_acknowledged_is_refused() {
+        let verdict = |setting, found: &str| judge(setting, found.to_owned()).map_err(|error| error.code());
+        for good in ["on", "remote_apply"] {
+            assert_eq!(verdict("synchronous_commit", good), Ok(()));
+        }
+        for weak in ["off", "local", "remote_write", ""] {
+            assert_eq!(verdict("synchronous_commit", weak), Err("store.durability_off"));
+        }
+        for setting in ["fsync", "full_page_writes"] {
+            assert_eq!(verdict(setting, "on"), Ok(()));
+            assert_eq!(verdict(setting, "off"), Err("store.durability_off"));
+            assert_eq!(verdict(setting, "remote_apply"), Err("store.durability_off"));
+        }
+    }
+}
