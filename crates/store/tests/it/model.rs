@@ -289,10 +289,14 @@ impl Run {
             .into_iter()
             .map(|claimed| match &claimed {
                 Claimed::Ours(hold) => (hold.id, claimed),
-                Claimed::Lost(id) | Claimed::Frozen(id) | Claimed::Asked(id, _) | Claimed::Blocked(id) => (*id, claimed),
+                Claimed::Lost(id) | Claimed::Frozen(id) | Claimed::Asked(id, _) | Claimed::Blocked(id) => {
+                    (*id, claimed)
+                }
             })
             .collect();
-        for (id, hold) in self.model.iter_mut().filter(|(_, hold)| ["held", "ready"].contains(&hold.word) && now >= hold.at) {
+        for (id, hold) in
+            self.model.iter_mut().filter(|(_, hold)| ["held", "ready"].contains(&hold.word) && now >= hold.at)
+        {
             match claimed.remove(id) {
                 Some(Claimed::Frozen(_)) => assert!(self.frozen),
                 Some(Claimed::Asked(_, approval)) => {
@@ -317,7 +321,10 @@ impl Run {
         let (answer, fits) = match step {
             Step::Arm(_) => {
                 let answer = world.arm(&hold);
-                (text(&answer), (answer.is_ok(), expected.word == "preparing" && !frozen && expected.becomes("armed", now)))
+                (
+                    text(&answer),
+                    (answer.is_ok(), expected.word == "preparing" && !frozen && expected.becomes("armed", now)),
+                )
             }
             Step::Finish(_, ending) => {
                 let outcome = match ending {

@@ -103,11 +103,12 @@ fn of_two_answers_at_once_exactly_one_counts() {
                 other => panic!("{other:?}"),
             })
             .collect();
-        let answer = |store: &Store, runtime: &Runtime, few: &[(HoldId, ApprovalId)], how: fn(ApprovalId) -> Decision| {
-            let decide = |&(_, approval): &(HoldId, ApprovalId)| store.decide(how(approval));
-            let counts = |decided: Result<Decided, StoreError>| matches!(decided.unwrap(), Decided::Now { .. });
-            runtime.block_on(join_all(few.iter().map(decide))).into_iter().map(counts).collect()
-        };
+        let answer =
+            |store: &Store, runtime: &Runtime, few: &[(HoldId, ApprovalId)], how: fn(ApprovalId) -> Decision| {
+                let decide = |&(_, approval): &(HoldId, ApprovalId)| store.decide(how(approval));
+                let counts = |decided: Result<Decided, StoreError>| matches!(decided.unwrap(), Decided::Now { .. });
+                runtime.block_on(join_all(few.iter().map(decide))).into_iter().map(counts).collect()
+            };
         let won = race(
             &questions,
             |runtime, few| answer(one, runtime, few, yes),
