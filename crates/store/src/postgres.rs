@@ -384,6 +384,7 @@ impl Keeper {
             {
                 group.push(next);
             }
+            group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
                 Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {

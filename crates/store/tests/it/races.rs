@@ -14,8 +14,9 @@ use sluice_core::{ApprovalId, HoldId, Span, Tier};
 use sluice_store::{
     Admission, Admitted, Arming, Cancelled, Claimed, Decided, Decision, Ruling, Scope, Store, StoreError,
 };
-use sluice_testkit::World;
+use sluice_testkit::postgres::Database;
 use sluice_testkit::world::decision;
+use sluice_testkit::{ManualClock, World};
 use tokio::runtime::Runtime;
 
 use crate::engines::{Place, WINDOW, agent, operator, recorded, run_sql};
@@ -226,6 +227,37 @@ fn a_window_is_not_wider_for_an_agent_that_asks_two_gateways() {
             assert_eq!(held, 5, "{name}");
         }
     });
+}
+
+#[test]
+fn two_gateways_admit_for_many_agents_at_once_without_blocking_each_other() {
+    let Some(database) = Database::fresh() else { return };
+    let clock = ManualClock::default();
+    let (one, mut two) = (World::server(database.url(), "gw-1", &clock), World::server(database.url(), "gw-2", &clock));
+    two.ids = std::sync::Arc::clone(&one.ids);
+    let mails = |side: &str| -> Vec<Admission> {
+        let mail = |n: usize| Admission {
+            window: wide(),
+            ..one.mail(&format!("clerk-{:02}", n % 20), &format!("{side} {n}"))
+        };
+        (0..1_000).map(mail).collect()
+    };
+    let (forwards, mut backwards) = (mails("left"), mails("right"));
+    backwards.reverse();
+    std::thread::scope(|scope| {
+        for (world, mails) in [(&one, forwards), (&two, backwards)] {
+            scope.spawn(move || {
+                let answers = world.wait(join_all(mails.into_iter().map(|mail| world.store.admit(mail))));
+                assert!(answers.into_iter().all(|answer| answer.is_ok()));
+            });
+        }
+    });
+    checker::check(&one);
+    run_sql(
+        database.url(),
+        "SELECT pg_stat_clear_snapshot(); DO $$ BEGIN \
+         ASSERT (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()) = 0; END $$",
+    );
 }
 
 #[test]
