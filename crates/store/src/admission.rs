@@ -12,7 +12,7 @@ use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
-use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
 use crate::allowances;
 use crate::approvals;
@@ -132,6 +132,10 @@ const SIBLINGS: &str = columns!(
 
 impl UseCase for Admission {
     type Out = Admitted;
+
+    fn turn(&self) -> Option<&AgentName> {
+        Some(self.action.agent())
+    }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
         counters::take_turn(desk, self.action.agent()).await?;

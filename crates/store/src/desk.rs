@@ -6,7 +6,7 @@
 
 use futures_util::future::LocalBoxFuture;
 use sluice_core::audit::{Fact, Head};
-use sluice_core::{Actor, NodeName, Timestamp};
+use sluice_core::{Actor, AgentName, NodeName, Timestamp};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -17,6 +17,10 @@ pub(crate) trait UseCase: Send + 'static {
     type Out: Send + 'static;
     /// Decides. Reads first; changes go to the desk and are made when this has returned `Ok`.
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Self::Out, StoreError>;
+    /// Whose turn it takes, if it takes one.
+    fn turn(&self) -> Option<&AgentName> {
+        None
+    }
 }
 
 /// One thing callers want to know.
@@ -85,6 +89,8 @@ pub(crate) struct Group {
 pub(crate) trait Errand<T>: Send {
     /// Does the work inside the open transaction. An error here means the transaction is lost.
     fn run<'a>(&'a mut self, tx: &'a mut T, group: &'a mut Group) -> LocalBoxFuture<'a, Result<(), StoreError>>;
+    /// Whose turn it takes. Groups of two nodes that take turns in one order never wait for each other.
+    fn turn(&self) -> Option<&AgentName>;
     /// Hands out the answer, or the fault that took the whole group.
     fn deliver(self: Box<Self>, fault: Option<&StoreError>);
 }
@@ -111,6 +117,10 @@ impl<U: UseCase + Sync, T: Tx> Errand<T> for Pending<U> {
             self.answer = Some(perform(&self.case, tx, group).await?);
             Ok(())
         })
+    }
+
+    fn turn(&self) -> Option<&AgentName> {
+        self.case.turn()
     }
 
     fn deliver(self: Box<Self>, fault: Option<&StoreError>) {

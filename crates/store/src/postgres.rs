@@ -385,6 +385,7 @@ impl Keeper {
             {
                 group.push(next);
             }
+            group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
                 Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
@@ -537,5 +538,26 @@ fn fault(error: tokio_postgres::Error) -> StoreError {
         }
         None => StoreError::Unavailable(Box::new(error)),
         Some(_) => StoreError::Engine(Box::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_may_forget_what_it_acknowledged_is_refused() {
+        let verdict = |setting, found: &str| judge(setting, found.to_owned()).map_err(|error| error.code());
+        for good in ["on", "remote_apply"] {
+            assert_eq!(verdict("synchronous_commit", good), Ok(()));
+        }
+        for weak in ["off", "local", "remote_write", ""] {
+            assert_eq!(verdict("synchronous_commit", weak), Err("store.durability_off"));
+        }
+        for setting in ["fsync", "full_page_writes"] {
+            assert_eq!(verdict(setting, "on"), Ok(()));
+            assert_eq!(verdict(setting, "off"), Err("store.durability_off"));
+            assert_eq!(verdict(setting, "remote_apply"), Err("store.durability_off"));
+        }
     }
 }

@@ -230,6 +230,9 @@ impl SqliteFile {
 
 impl Drop for SqliteFile {
     fn drop(&mut self) {
+        // Readers first: only the last connection to close moves what is in the log into the file, and
+        // only the writer can. Who copies the file of a stopped gateway must find everything in it.
+        self.readers.clear();
         // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
         self.queue = None;
         if let Some(writer) = self.writer.take() {

@@ -1,6 +1,7 @@
 //! The engines a test runs on, and short words for what most tests begin with.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
@@ -28,7 +29,48 @@ pub struct Place {
 enum Engine {
     Memory(Memory),
     File(TempDir),
-    Server(Database),
+    Server(Schema),
+}
+
+/// A schema of its own in a database that tests running at the same time share: a fresh one is made
+/// in milliseconds, a fresh database in most of a second.
+pub struct Schema {
+    url: String,
+    _database: Arc<Database>,
+}
+
+impl Schema {
+    pub fn fresh() -> Option<Self> {
+        static SHARED: Mutex<Weak<Database>> = Mutex::new(Weak::new());
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let database = match shared.upgrade() {
+            Some(database) => database,
+            None => Arc::new(Database::fresh()?),
+        };
+        *shared = Arc::downgrade(&database);
+        drop(shared);
+        let name = format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        run_sql(database.url(), &format!("CREATE SCHEMA {name}"));
+        Some(Self { url: format!("{}?options=-csearch_path%3D{name}", database.url()), _database: database })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// Statements on a connection of their own.
+pub fn run_sql(url: &str, statements: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        let work = async {
+            client.batch_execute(statements).await.unwrap();
+            drop(client);
+        };
+        let ((), _) = tokio::join!(work, connection);
+    });
 }
 
 impl Place {
@@ -41,7 +83,7 @@ impl Place {
     }
 
     pub fn server() -> Option<Self> {
-        Database::fresh().map(|database| Self::on(Engine::Server(database)))
+        Schema::fresh().map(|schema| Self::on(Engine::Server(schema)))
     }
 
     fn on(engine: Engine) -> Self {
@@ -67,7 +109,7 @@ impl Place {
         let mut world = match &self.engine {
             Engine::Memory(memory) => World::on(memory, node, &self.clock),
             Engine::File(folder) => World::reopen(&folder.path().join("sluice.db"), &self.clock),
-            Engine::Server(database) => World::server(database.url(), node, &self.clock),
+            Engine::Server(schema) => World::server(schema.url(), node, &self.clock),
         };
         world.ids = Arc::clone(&self.ids);
         world
