@@ -174,7 +174,7 @@ impl Policy {
                 line.rules.push(rule_line(rule, held, facts));
             }
         }
-        let hit = self.hit(number, found, facts.question);
+        let hit = self.hit(number, found, facts);
         if let (Some(hit), Some(last)) = (&hit, line.rules.last_mut()) {
             line.tier = Some(hit.tier);
             let rate = self.rule(hit.rule).and_then(|rule| rule.rate);

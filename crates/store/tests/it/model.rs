@@ -12,7 +12,7 @@ use sluice_core::capability::EffectClass;
 use sluice_core::{ApprovalId, HoldId, Span, Timestamp};
 use sluice_store::{Abandoned, Admission, Admitted, Claimed, Evidence, Outcome, Ruling, Scope, StoreError, Word};
 use sluice_testkit::World;
-use sluice_testkit::world::done;
+use sluice_testkit::world::{LEASE, done};
 
 use crate::checker;
 use crate::engines::{Place, agent, message, not_done, operator, question, refused, resolve, settle};
@@ -145,7 +145,7 @@ impl Expected {
 
     fn settle(&mut self, word: &Word, now: Timestamp) -> bool {
         match (word, self.word) {
-            (Word::Happened { .. }, "armed" | "in_doubt" | "needs_human") => self.becomes("done", now),
+            (Word::Happened { .. }, "in_doubt" | "needs_human") => self.becomes("done", now),
             (Word::Again, "needs_human") => self.becomes("ready", now),
             (Word::Again, "dead" | "stale") => {
                 self.attempts = 0;
@@ -214,12 +214,23 @@ impl Run {
                 }
             }
             Step::Recover => {
-                // One dead letter per call: ask until nothing is left.
+                // Claims are abandoned by a gateway that dies. One dead letter per call: ask until nothing is left.
+                self.world = None;
+                self.world = Some(self.place.open("gw-1"));
                 while !crate::engines::recover(self.world(), Abandoned::Own).is_empty() {}
                 for hold in self.model.values_mut() {
                     match hold.word {
                         "preparing" if hold.attempts > 5 => hold.becomes("dead", now),
-                        "preparing" => hold.becomes("ready", now),
+                        // Late since its lease ran out; a claim says when it was made.
+                        "preparing" => {
+                            let due = now.min(hold.at + LEASE);
+                            hold.becomes("ready", due);
+                            hold.overdue(now);
+                            if hold.word == "ready" {
+                                hold.at = now;
+                            }
+                            true
+                        }
                         "armed" => hold.becomes("in_doubt", now),
                         _ => false,
                     };
