@@ -27,9 +27,8 @@ const OWN_CLAIMS: &str =
 const DEAD_LEASES: &str = columns!(
     "WHERE h.state IN ('preparing', 'armed') AND h.lease_until <= ?1 ORDER BY h.lease_until, h.id LIMIT ?2 /*skip*/"
 );
-const LATE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
-);
+const LATE: &str =
+    columns!("WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/");
 const PENDING: &str =
     columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");

@@ -236,9 +236,8 @@ impl History {
         while let Some(at) = left.iter().position(|entry| entry.fact.from.as_deref() == now) {
             let entry = left.swap_remove(at);
             if now.is_some() {
-                let edge = step(entry, &known).ok_or_else(|| {
-                    Flaw(format!("{}: {id} cannot `{}`", place(Some(&entry)), by(entry)))
-                })?;
+                let edge = step(entry, &known)
+                    .ok_or_else(|| Flaw(format!("{}: {id} cannot `{}`", place(Some(&entry)), by(entry))))?;
                 *self.asked.entry(edge).or_default() += 1;
             } else if by(entry) != "ask" {
                 return Err(Flaw(format!("{}: {id} does not begin by being asked", place(Some(&entry)))));
@@ -267,7 +266,10 @@ impl History {
                 let Some(approval) = entry.fact.approval else { continue };
                 let shown = self.shown(approval, *id);
                 if shown.is_none() || shown != entry.fact.digest {
-                    return Err(Flaw(format!("{}: {id} runs under {approval}, which showed other bytes", place(Some(entry)))));
+                    return Err(Flaw(format!(
+                        "{}: {id} runs under {approval}, which showed other bytes",
+                        place(Some(entry))
+                    )));
                 }
                 users.entry(approval).or_default().insert(*id);
             }

@@ -154,7 +154,9 @@ impl Provider {
             return Sight::Unavailable;
         }
         let there = match request.class {
-            EffectClass::Absolute => self.objects.get(&object(request)).and_then(|all| all.last()) == Some(&request.hold),
+            EffectClass::Absolute => {
+                self.objects.get(&object(request)).and_then(|all| all.last()) == Some(&request.hold)
+            }
             EffectClass::ConsumeOnce => {
                 request.handle.and_then(|handle| self.handles.get(handle)) == Some(&Handle::Consumed)
             }

@@ -10,9 +10,7 @@ use sluice_core::approval::{Answer, Subject};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
-use sluice_core::{
-    Action, Actor, AgentName, ApprovalId, CallId, Clock as _, HoldId, ServiceName, Span, Tier,
-};
+use sluice_core::{Action, Actor, AgentName, ApprovalId, CallId, Clock as _, HoldId, ServiceName, Span, Tier};
 use sluice_store::{
     Admission, Admitted, Cancelled, Choice, Decided, Decision, Ruling, Scope, Settle, Store, StoreError, Timing, Word,
 };
@@ -80,7 +78,8 @@ impl Sim {
     /// A tripped window leaves no sibling on its way.
     fn nothing_slips_past(&self, agent: &AgentName, service: &ServiceName, store: &Store) -> Outcome {
         let now = self.nodes.iter().map(|node| node.clock.now()).min().unwrap_or_default();
-        let rows = at_once(store.holds(None, 10_000)).map_err(|error| format!("held writes cannot be read: {error}"))?;
+        let rows =
+            at_once(store.holds(None, 10_000)).map_err(|error| format!("held writes cannot be read: {error}"))?;
         let slipped = rows.iter().find(|hold| {
             hold.agent() == agent
                 && hold.service == *service
@@ -196,8 +195,7 @@ impl Sim {
                 Ruling::Choose(Choice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
             }
         };
-        let decision =
-            Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: None, allowance: None };
+        let decision = Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: None, allowance: None };
         let decided = at_once(store.decide(decision.clone())).map_err(|error| format!("decide {approval}: {error}"))?;
         match &decided {
             Decided::Now { allowed, denied, .. } => {
@@ -294,7 +292,6 @@ impl Sim {
         match at_once(store.settle(settle)) {
             Ok(after) => {
                 self.note(format!("ana settles {} ({word:?}): {}", hold.id, after.state.word()));
-                self.book.reported(hold.id);
                 if after.state.word() == "held" {
                     self.book.window_opened(hold.id, self.elapsed);
                 }
