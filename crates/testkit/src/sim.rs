@@ -50,6 +50,8 @@ pub enum Bug {
     NewHandlePerRetry,
     /// A due write is a due write, however late it is noticed.
     NoGrace,
+    /// The wall clock alone says whether an undo window has closed.
+    WallClockOnly,
     /// The wall clock alone says whether a service has settled.
     AbsentBeforeSettle,
 }

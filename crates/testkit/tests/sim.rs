@@ -128,6 +128,11 @@ fn planted_indifference_to_lateness_is_caught() {
 }
 
 #[test]
+fn planted_belief_in_a_wall_clock_that_jumps_is_caught() {
+    caught(Bug::WallClockOnly, &["G16"]);
+}
+
+#[test]
 fn a_planted_absence_before_the_service_has_settled_is_caught() {
     caught(Bug::AbsentBeforeSettle, &["I1", "I3"]);
 }
