@@ -19,6 +19,14 @@ use crate::clock::Timestamp;
 use crate::hex;
 use crate::ids::{ApprovalId, CallId, HoldId, NameError, NodeName};
 
+pub mod checkpoint;
+pub mod export;
+pub mod key;
+pub mod note;
+pub mod prove;
+pub mod tree;
+pub mod verify;
+
 /// Prefix of a leaf, as in RFC 6962.
 const LEAF: [u8; 1] = [0];
 const GENESIS: &[u8] = b"sluice audit genesis v1\0";

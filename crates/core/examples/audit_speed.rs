@@ -1,0 +1,116 @@
+//! How fast the audit log is: append, verify and prove, beside plain SHA-256 over the same bytes.
+//!
+//! `cargo run --release -p sluice-core --example audit_speed -- 1000000`
+
+#![expect(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
+#![expect(clippy::unwrap_used, reason = "a measurement that fails may stop")]
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+use sluice_core::audit::checkpoint::{Growth, Signer, origin};
+use sluice_core::audit::export::{self, Form, Log};
+use sluice_core::audit::key::SecretKey;
+use sluice_core::audit::tree::{Frontier, Kept, Sparse, inclusion_proof, verify_inclusion};
+use sluice_core::audit::verify::{Export, Trust, verify};
+use sluice_core::audit::{Fact, Hash, Head, commit};
+use sluice_core::{Actor, Digest, Entropy, HoldId, NodeName, Timestamp};
+
+const EVERY: u64 = 1_000;
+
+struct Fixed;
+impl Entropy for Fixed {
+    fn fill(&self, buffer: &mut [u8]) {
+        buffer.fill(7);
+    }
+}
+
+/// The kept hashes of each eighth level.
+struct Memory(Vec<Vec<Hash>>);
+impl Kept for &Memory {
+    fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        self.0.get(usize::from(level / 8))?.get(range).map(<[Hash]>::to_vec)
+    }
+}
+
+fn fact(log: &NodeName, seq: u64) -> Fact {
+    let mut fact = Fact::new("hold.held", Actor::Node(log.clone())).with("capability", "email.send");
+    fact.hold = Some(HoldId::from_bits(u128::from(seq)));
+    fact.digest = Some(Digest::of(&seq.to_be_bytes()));
+    fact.commitments.insert("arguments".into(), commit(&[7; 32], &seq.to_be_bytes()));
+    fact
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let value = work();
+    (start.elapsed(), value)
+}
+
+/// The best of five: the machine is shared.
+fn best(mut work: impl FnMut()) -> f64 {
+    (0..5).map(|_| timed(&mut work).0.as_secs_f64()).fold(f64::MAX, f64::min)
+}
+
+fn main() {
+    let count: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(200_000);
+    let log = NodeName::new("gw-1").unwrap();
+    let key = SecretKey::generate(&origin(&log), &Fixed).unwrap();
+    let mut signer = Signer::new(key, &log).unwrap();
+    let (mut entries, mut checkpoints, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+    let mut memory = Memory(vec![Vec::new(); 8]);
+    let (mut head, mut frontier) = (Head::genesis(&log), Frontier::new());
+    let (time, ()) = timed(|| {
+        for seq in 0..count {
+            let at = Timestamp::from_millis(1_730_000_000_000 + i64::try_from(seq).unwrap());
+            let sealed = head.seal(&log, at, fact(&log, seq));
+            frontier.append(sealed.hash, |level, _, hash| memory.0.get_mut(usize::from(level / 8)).unwrap().push(hash));
+            export::write_entry(&mut entries, &sealed.hash, &sealed.body).unwrap();
+            bodies.extend_from_slice(&sealed.body);
+            if (seq + 1) % EVERY == 0 {
+                let growth = Growth::prove(&Sparse(&memory), signer.last().tree.size, head, frontier.root()).unwrap();
+                export::write_checkpoint(&mut checkpoints, &signer.sign(&growth).unwrap()).unwrap();
+            }
+        }
+    });
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let per = |bytes: usize, seconds: f64| bytes as f64 / seconds / 1e9;
+    println!(
+        "append, sign, write: {count} entries of {} B in {time:.2?}",
+        bodies.len() / usize::try_from(count).unwrap()
+    );
+
+    let stated = Log { form: Form::V1, key: signer.key().clone(), log, size: count, start: None }.to_bytes();
+    let floor = best(|| drop(std::hint::black_box(Sha256::digest(&bodies))));
+    println!("plain SHA-256 over the bodies: {:.2} GB/s ({floor:.3} s)", per(bodies.len(), floor));
+    let plain = best(|| drop(std::hint::black_box(Sha256::digest(&entries))));
+    println!("plain SHA-256 over entries.jsonl: {:.2} GB/s ({plain:.3} s)", per(entries.len(), plain));
+    for threads in [1, 2, 4] {
+        let trust = Trust { key: Some(signer.key().clone()), anchors: Vec::new(), threads: NonZero::new(threads) };
+        let seconds = best(|| {
+            let export = Export { log: &stated, entries: entries.as_slice(), checkpoints: checkpoints.as_slice() };
+            let report = verify(export, &trust).unwrap();
+            assert_eq!((report.entries, report.covered), (count, count / EVERY * EVERY));
+        });
+        println!(
+            "verify on {threads}: {seconds:.3} s; bodies {:.2} GB/s, {:.2} of the floor; file {:.2} GB/s, {:.2} of the floor",
+            per(bodies.len(), seconds),
+            floor / seconds,
+            per(entries.len(), seconds),
+            plain / seconds
+        );
+    }
+    let root = frontier.root();
+    let (mut worst, mut at) = (Duration::ZERO, 12_345 % count);
+    for _ in 0..1_000 {
+        let (time, path) = timed(|| inclusion_proof(&Sparse(&memory), at, count).unwrap());
+        let leaf = memory.0.first().and_then(|leaves| leaves.get(usize::try_from(at).unwrap())).unwrap();
+        verify_inclusion(leaf, at, count, &path, &root).unwrap();
+        worst = worst.max(time);
+        at = (at + 7_919) % count;
+    }
+    println!("inclusion proof, worst of 1,000: {worst:.2?}");
+}

@@ -1,0 +1,378 @@
+//! Checkpoints: the log's size, root and last hash, signed.
+//!
+//! Takes heads with proof that the log only grew; gives C2SP checkpoints as signed notes. Promise:
+//! a [`Signer`] never signs two histories. It refuses a tree that is smaller than the last it
+//! signed, equal in size with another root, or larger without proof that the last is its beginning.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::key::SecretKey;
+use super::note::{Note, NoteError};
+use super::tree::{self, Nodes, Tree, TreeError};
+use super::{Hash, Head};
+use crate::ids::NodeName;
+
+/// What the extension line with the last hash of the chain starts with.
+const CHAIN: &str = "chain ";
+
+/// The first line of every checkpoint of a log, and the name its key signs under.
+#[must_use]
+pub fn origin(log: &NodeName) -> String {
+    format!("sluicegate/audit/{log}")
+}
+
+/// What is signed: this log has this many entries, and they are these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Which log: see [`origin`].
+    pub origin: String,
+    /// Number of entries, and the root over them.
+    pub tree: Tree,
+    /// Hash of the last of them, or the genesis value.
+    pub head: Hash,
+    /// Further lines, ignored here and signed with the rest.
+    pub extensions: Vec<String>,
+}
+
+/// Not the text of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a checkpoint: {0}")]
+pub struct NotCheckpoint(pub(super) &'static str);
+
+impl NotCheckpoint {
+    /// Stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        "audit.checkpoint_form"
+    }
+}
+
+impl Checkpoint {
+    /// Reads the text of a note.
+    ///
+    /// # Errors
+    /// When it is not in the form, to the byte.
+    pub fn parse(text: &str) -> Result<Self, NotCheckpoint> {
+        let text = text.strip_suffix('\n').ok_or(NotCheckpoint("the last line does not end"))?;
+        let mut lines = text.split('\n');
+        let origin = lines.next().filter(|line| !line.is_empty()).ok_or(NotCheckpoint("it names no log"))?;
+        let size = lines.next().and_then(decimal).ok_or(NotCheckpoint("its second line is not a size"))?;
+        let root = lines.next().and_then(hash_of_base64).ok_or(NotCheckpoint("its third line is not a root"))?;
+        let head = lines.next().and_then(|line| line.strip_prefix(CHAIN)?.parse().ok());
+        let head = head.ok_or(NotCheckpoint("its fourth line is not the last hash of the chain"))?;
+        let extensions: Vec<String> = lines.map(str::to_owned).collect();
+        if extensions.iter().any(String::is_empty) {
+            return Err(NotCheckpoint("it has an empty line"));
+        }
+        Ok(Self { origin: origin.to_owned(), tree: Tree { size, root }, head, extensions })
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, tree, head, extensions } = self;
+        write!(f, "{origin}\n{}\n{}\n{CHAIN}{head}\n", tree.size, STANDARD.encode(tree.root.0))?;
+        extensions.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// A log as it is now, with the proof that it is what it was and more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// The end of the chain.
+    pub head: Head,
+    /// The root over all entries.
+    pub root: Hash,
+    /// That the tree signed last is the beginning of this one.
+    pub consistency: Vec<Hash>,
+    /// That the end of the chain is the last leaf of this tree.
+    pub inclusion: Vec<Hash>,
+}
+
+impl Growth {
+    /// Proves growth from the size signed last.
+    ///
+    /// # Errors
+    /// When the log is now shorter, or a node is not stored.
+    pub fn prove(nodes: &impl Nodes, signed: u64, head: Head, root: Hash) -> Result<Self, TreeError> {
+        let consistency = tree::consistency_proof(nodes, signed, head.size)?;
+        let last = head.size.checked_sub(1);
+        let inclusion = last.map_or(Ok(Vec::new()), |last| tree::inclusion_proof(nodes, last, head.size))?;
+        Ok(Self { head, root, consistency, inclusion })
+    }
+}
+
+/// Why a checkpoint was not signed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignError {
+    /// The log has fewer entries than were signed before.
+    #[error("the log has {size} entries and {signed} are signed")]
+    Smaller {
+        /// Now.
+        size: u64,
+        /// Before.
+        signed: u64,
+    },
+    /// The log has as many entries as were signed before, and they are others.
+    #[error("the {size} entries are not those that were signed")]
+    Forked {
+        /// Number of entries.
+        size: u64,
+    },
+    /// The proof does not show that the log only grew, or that the chain ends in its last leaf.
+    #[error("it is not shown that the log only grew: {0}")]
+    Unproven(#[source] TreeError),
+    /// The key signs under the name of another log.
+    #[error("the key is named `{name}` and would sign for `{origin}`")]
+    Key {
+        /// Name of the key.
+        name: String,
+        /// Name of the log.
+        origin: String,
+    },
+    /// What was said to be signed last was not signed by this key, or for another log.
+    #[error("the last checkpoint is not ours: {0}")]
+    Last(&'static str),
+    /// Not a text that can be signed.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+}
+
+impl SignError {
+    /// Stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Smaller { .. } => "audit.sign_smaller",
+            Self::Forked { .. } => "audit.sign_forked",
+            Self::Unproven(_) => "audit.sign_unproven",
+            Self::Key { .. } => "audit.sign_key",
+            Self::Last(_) => "audit.sign_last",
+            Self::Note(error) => error.code(),
+        }
+    }
+}
+
+/// The key together with what it signed last.
+///
+/// A checkpoint that [`Signer::sign`] returns must be stored before it is shown to anyone, and given
+/// to [`Signer::resume`] at the next start: a signer that forgets can be made to sign a fork.
+#[derive(Debug)]
+pub struct Signer {
+    key: SecretKey,
+    last: Checkpoint,
+}
+
+impl Signer {
+    /// For a log of which nothing has been signed.
+    ///
+    /// # Errors
+    /// When the key is not named after the log.
+    pub fn new(key: SecretKey, log: &NodeName) -> Result<Self, SignError> {
+        let origin = origin(log);
+        if key.public().name() != origin {
+            return Err(SignError::Key { name: key.public().name().to_owned(), origin });
+        }
+        let tree = Tree { size: 0, root: tree::empty_root() };
+        Ok(Self { key, last: Checkpoint { origin, tree, head: Head::genesis(log).hash, extensions: Vec::new() } })
+    }
+
+    /// For a log of which this checkpoint was signed last.
+    ///
+    /// # Errors
+    /// When the key is not named after the log, or has not signed this checkpoint of it.
+    pub fn resume(key: SecretKey, log: &NodeName, last: &Note) -> Result<Self, SignError> {
+        let fresh = Self::new(key, log)?;
+        let text = last.open(std::slice::from_ref(fresh.key.public()))?;
+        let last = Checkpoint::parse(text).map_err(|NotCheckpoint(why)| SignError::Last(why))?;
+        if last.origin != fresh.last.origin {
+            return Err(SignError::Last("it is of another log"));
+        }
+        Ok(Self { last, ..fresh })
+    }
+
+    /// What was signed last; before the first time, the empty tree.
+    #[must_use]
+    pub const fn last(&self) -> &Checkpoint {
+        &self.last
+    }
+
+    /// The public key.
+    #[must_use]
+    pub const fn key(&self) -> &super::key::VerifierKey {
+        self.key.public()
+    }
+
+    /// Signs the log as it is now, if it is shown to be what it was and more.
+    ///
+    /// # Errors
+    /// When it is not; nothing is signed or remembered then.
+    pub fn sign(&mut self, growth: &Growth) -> Result<Note, SignError> {
+        let Growth { head, root, consistency, inclusion } = growth;
+        let signed = &self.last;
+        let tree = Tree { size: head.size, root: *root };
+        if tree.size < signed.tree.size {
+            return Err(SignError::Smaller { size: tree.size, signed: signed.tree.size });
+        }
+        if tree.size == signed.tree.size && (tree.root, head.hash) != (signed.tree.root, signed.head) {
+            return Err(SignError::Forked { size: tree.size });
+        }
+        tree::verify_consistency(&signed.tree, &tree, consistency).map_err(SignError::Unproven)?;
+        if let Some(last) = head.size.checked_sub(1) {
+            tree::verify_inclusion(&head.hash, last, head.size, inclusion, root).map_err(SignError::Unproven)?;
+        }
+        let next = Checkpoint { origin: signed.origin.clone(), tree, head: head.hash, extensions: Vec::new() };
+        let note = Note::sign(next.to_string(), &self.key)?;
+        self.last = next;
+        Ok(note)
+    }
+}
+
+/// A number without sign or leading zeros.
+pub(super) fn decimal(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+pub(super) fn hash_of_base64(text: &str) -> Option<Hash> {
+    STANDARD.decode(text).ok()?.try_into().ok().map(Hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::Actor;
+    use crate::audit::Fact;
+    use crate::audit::tree::{Frontier, Kept, Sparse};
+    use crate::clock::Timestamp;
+    use crate::ids::Entropy;
+    use std::ops::Range;
+
+    struct Seven;
+    impl Entropy for Seven {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(7);
+        }
+    }
+
+    fn log() -> NodeName {
+        NodeName::new("gw-1").unwrap()
+    }
+
+    fn key() -> SecretKey {
+        SecretKey::generate(&origin(&log()), &Seven).unwrap()
+    }
+
+    /// A log in memory; small enough that the leaves are all that is kept.
+    struct Chain {
+        head: Head,
+        leaves: Vec<Hash>,
+    }
+
+    impl Kept for &Chain {
+        fn kept(&self, _: u8, range: Range<u64>) -> Option<Vec<Hash>> {
+            self.leaves.get(range.start as usize..range.end as usize).map(<[Hash]>::to_vec)
+        }
+    }
+
+    impl Chain {
+        fn of(texts: &[&str]) -> Self {
+            let mut chain = Self { head: Head::genesis(&log()), leaves: Vec::new() };
+            for text in texts {
+                let fact = Fact::new("hold.held", Actor::Node(log())).with("note", text);
+                let sealed = chain.head.seal(&log(), Timestamp::default(), fact);
+                chain.leaves.push(sealed.hash);
+            }
+            chain
+        }
+
+        fn growth(&self, signed: u64) -> Growth {
+            let mut frontier = Frontier::new();
+            self.leaves.iter().for_each(|leaf| frontier.push(*leaf));
+            Growth::prove(&Sparse(self), signed, self.head, frontier.root()).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_form_of_a_checkpoint_is_pinned() {
+        let mut signer = Signer::new(key(), &log()).unwrap();
+        let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
+        let text = concat!(
+            "sluicegate/audit/gw-1\n",
+            "3\n",
+            "FLk0cG5M4iMMMHcDs8k84KGE2RYvwmyAm4j7j+bR7lo=\n",
+            "chain 92e7d114443f3a97980b8e676da65b63018259f61706f2a27c952e2df60f726a\n",
+            "\n",
+            "— sluicegate/audit/gw-1 /aHO5F3QfLt8HyrozVVaJxukVEpKhxDg0yhp5HlVNZqye/Q+tPE761HVCSfTvVN8uiC949xUtclMNHX+DX7VP3zKFwE=\n",
+        );
+        assert_eq!(note.to_string(), text);
+        let text = note.open(&[signer.key().clone()]).unwrap();
+        assert_eq!(Checkpoint::parse(text).unwrap(), *signer.last());
+        assert_eq!(Checkpoint::parse(text).unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn a_log_that_grew_is_signed_and_one_that_did_not_is_signed_the_same_again() {
+        let mut signer = Signer::new(key(), &log()).unwrap();
+        assert!(signer.sign(&Chain::of(&[]).growth(0)).is_ok());
+        signer.sign(&Chain::of(&["a"]).growth(0)).unwrap();
+        let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(1)).unwrap();
+        assert_eq!(signer.sign(&Chain::of(&["a", "b", "c"]).growth(3)), Ok(note.clone()));
+        let mut later = Signer::resume(key(), &log(), &note).unwrap();
+        assert!(later.sign(&Chain::of(&["a", "b", "c", "d"]).growth(3)).is_ok());
+    }
+
+    #[test]
+    fn a_fork_is_never_signed() {
+        let mut signer = Signer::new(key(), &log()).unwrap();
+        let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
+        for mut signer in [signer, Signer::resume(key(), &log(), &note).unwrap()] {
+            let mut code = |growth: &Growth| signer.sign(growth).unwrap_err().code();
+            assert_eq!(code(&Chain::of(&["a", "b"]).growth(0)), "audit.sign_smaller");
+            assert_eq!(code(&Chain::of(&["a", "x", "c"]).growth(0)), "audit.sign_forked");
+            assert_eq!(code(&Chain::of(&["a", "x", "c", "d"]).growth(3)), "audit.sign_unproven");
+            let honest = Chain::of(&["a", "b", "c", "d"]).growth(3);
+            assert_eq!(code(&Growth { consistency: Vec::new(), ..honest.clone() }), "audit.sign_unproven");
+            let other_head = Head { hash: Hash([1; 32]), ..honest.head };
+            assert_eq!(code(&Growth { head: other_head, ..honest.clone() }), "audit.sign_unproven");
+            assert!(signer.sign(&honest).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_signer_resumes_only_from_its_own_checkpoint() {
+        let other = NodeName::new("gw-2").unwrap();
+        assert_eq!(Signer::new(key(), &other).unwrap_err().code(), "audit.sign_key");
+        let foreign = SecretKey::generate(&origin(&other), &Seven).unwrap();
+        let mut signer = Signer::new(foreign, &other).unwrap();
+        let note = signer.sign(&Chain::of(&["a"]).growth(0)).unwrap();
+        assert_eq!(Signer::resume(key(), &log(), &note).unwrap_err().code(), "audit.note_unknown_signer");
+        // Ours by signature, but about another log.
+        let stray = Note::sign(signer.last().to_string(), &key()).unwrap();
+        assert_eq!(Signer::resume(key(), &log(), &stray).unwrap_err().code(), "audit.sign_last");
+    }
+
+    #[test]
+    fn what_is_not_quite_a_checkpoint_is_refused() {
+        let mut signer = Signer::new(key(), &log()).unwrap();
+        signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
+        let text = signer.last().to_string();
+        assert!(Checkpoint::parse(&format!("{text}witness x\n")).is_ok());
+        for bad in [
+            text.trim_end().to_owned(),
+            text.replace("\n3\n", "\n03\n"),
+            text.replace("\n3\n", "\n+3\n"),
+            text.replace("\n3\n", "\n18446744073709551616\n"),
+            text.replace("=\n", "\n"),
+            text.replace("chain ", "chain  "),
+            text.replace("sluicegate/audit/gw-1", ""),
+            format!("{text}\n"),
+            format!("{text}\nx\n"),
+        ] {
+            assert!(Checkpoint::parse(&bad).is_err(), "{bad}");
+        }
+    }
+}

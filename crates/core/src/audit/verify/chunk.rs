@@ -1,0 +1,176 @@
+//! The fast way: chunks of whole lines, each checked on its own thread.
+//!
+//! A chunk is given the hash before it as the line above states it. If all chunks hold and each
+//! continues the one before, the whole chain holds. Anything unusual ends the fast way.
+
+use std::io::{self, BufRead};
+
+use super::super::export::{MAX_LINE, hex_of};
+use super::super::{Hash, leaf, tree};
+use super::Check;
+use super::line::Counter;
+use super::marks::{Mark, Marks};
+
+/// Bytes read before a chunk ends with the next line. Small enough for the cache of a core.
+const CHUNK: usize = 256 << 10;
+/// Most checkpoints set aside for one chunk: more than it has lines. With more, the slow way takes over.
+const MOST_MARKS: usize = 4096;
+
+/// A chunk and what it is to be checked against.
+pub(super) struct Job {
+    pub(super) bytes: Vec<u8>,
+    /// The hash the line above states; nothing if it states none.
+    pub(super) before: Option<Hash>,
+    /// The place its first line claims.
+    pub(super) first: u64,
+    /// The checkpoints for sizes inside it, smallest first.
+    pub(super) marks: Vec<Mark>,
+}
+
+/// A chunk that was checked, and what is in it if all of it holds.
+pub(super) struct Done {
+    pub(super) job: Job,
+    pub(super) found: Option<Found>,
+}
+
+/// What a chunk contains.
+pub(super) struct Found {
+    /// One up to each checkpoint, and one after the last.
+    pub(super) stretches: Vec<Stretch>,
+    /// The hash before the last one.
+    pub(super) before: Hash,
+}
+
+/// Entries between two checkpoints or ends of a chunk.
+pub(super) struct Stretch {
+    /// The largest complete subtrees they make up, left to right.
+    pub(super) subtrees: Vec<(u8, Hash)>,
+    /// The hash of the last.
+    pub(super) head: Hash,
+}
+
+impl Job {
+    /// Hashes every entry, and the trees and signatures that are inside the chunk.
+    pub(super) fn check(self, check: &Check) -> Done {
+        let found = self.found(check);
+        Done { job: self, found }
+    }
+
+    fn found(&self, check: &Check) -> Option<Found> {
+        std::str::from_utf8(&self.bytes).ok()?;
+        let mut cuts = self.marks.iter().map(Mark::size).peekable();
+        let (mut place, mut counter) = (self.first, Counter::new(self.first));
+        let (mut before, mut head) = (self.before?, self.before?);
+        let mut stretches = Vec::new();
+        let mut run = Vec::new();
+        let mut rest = self.bytes.as_slice();
+        while !rest.is_empty() {
+            while cuts.next_if_eq(&place).is_some() {
+                stretches.push(Stretch { subtrees: std::mem::take(&mut run), head });
+            }
+            let start = rest;
+            // `skip_until` finds the line feed with the vector instructions of the machine.
+            let length = rest.skip_until(b'\n').ok()?;
+            let line = start.get(..length)?.strip_suffix(b"\n")?;
+            let (digits, body) = check.shape.fits(line, &counter).filter(|_| length <= MAX_LINE)?;
+            let hash = leaf(&head, body);
+            if hex_of(&hash) != *digits {
+                return None;
+            }
+            (before, head) = (head, hash);
+            grow(&mut run, place, hash);
+            place = place.checked_add(1)?;
+            counter.step();
+        }
+        while cuts.next_if_eq(&place).is_some() {
+            stretches.push(Stretch { subtrees: std::mem::take(&mut run), head });
+        }
+        stretches.push(Stretch { subtrees: run, head });
+        let signed = self.marks.iter().all(|mark| mark.is_signed(check));
+        (cuts.next().is_none() && signed).then_some(Found { stretches, before })
+    }
+}
+
+/// Appends a leaf to subtrees that need not begin at the beginning of the tree.
+fn grow(run: &mut Vec<(u8, Hash)>, place: u64, leaf: Hash) {
+    let (mut level, mut index, mut hash) = (0, place, leaf);
+    // A node with an odd index completes its parent if its left half is in this run as well.
+    while index & 1 == 1 {
+        let Some((_, left)) = run.pop_if(|(left, _)| *left == level) else { break };
+        (level, index, hash) = (level + 1, index >> 1, tree::node(&left, &hash));
+    }
+    run.push((level, hash));
+}
+
+/// Cuts the entries into chunks.
+pub(super) struct Chunks<E> {
+    from: E,
+    /// The beginning of the next chunk, read with the last.
+    carry: Vec<u8>,
+    /// The hash the last line of the last chunk states.
+    before: Option<Hash>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl<E: BufRead> Chunks<E> {
+    /// The entries after the one with this hash.
+    pub(super) const fn new(from: E, before: Hash) -> Self {
+        Self { from, carry: Vec::new(), before: Some(before), spare: Vec::new() }
+    }
+
+    /// A buffer that is not needed any more.
+    pub(super) fn reuse(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.spare.push(bytes);
+    }
+
+    /// All that is not in a chunk yet.
+    pub(super) fn into_reader(self) -> impl BufRead {
+        io::Read::chain(io::Cursor::new(self.carry), self.from)
+    }
+
+    /// The next chunk with its checkpoints; nothing at the end. What lines claim here is compared
+    /// with what is known when the chunk's turn comes.
+    pub(super) fn next_job<C: BufRead>(&mut self, marks: &mut Marks<C>, check: &Check) -> io::Result<Option<Job>> {
+        let Some(bytes) = self.next_bytes()? else { return Ok(None) };
+        let first_line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let last_line = bytes.strip_suffix(b"\n").and_then(|bytes| bytes.rsplit(|byte| *byte == b'\n').next());
+        let last = last_line.and_then(|line| check.shape.parse(line).ok());
+        let before = std::mem::replace(&mut self.before, last.as_ref().map(|line| line.hash));
+        let ends = check.shape.claims(first_line).zip(last.map(|line| line.seq));
+        let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let Some((first, last)) = ends.filter(|(first, last)| last.wrapping_sub(*first) < most) else {
+            return Ok(Some(Job { bytes, before: None, first: 0, marks: Vec::new() }));
+        };
+        let mut inside = Vec::new();
+        while inside.len() < MOST_MARKS
+            && let Some(mark) = marks.take_up_to(last.saturating_add(1), check)?
+        {
+            inside.push(mark);
+        }
+        Ok(Some(Job { bytes, before, first, marks: inside }))
+    }
+
+    fn next_bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.append(&mut self.carry);
+        let mut ends = false;
+        while bytes.len() < CHUNK || !(ends || bytes.len() > MAX_LINE) {
+            let more = self.from.fill_buf()?;
+            if more.is_empty() {
+                break;
+            }
+            // Not all of a large buffer at once, or a file in memory would be one chunk.
+            let more = more.get(..CHUNK).unwrap_or(more);
+            ends |= more.contains(&b'\n');
+            bytes.extend_from_slice(more);
+            let used = more.len();
+            self.from.consume(used);
+        }
+        if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            self.carry.extend_from_slice(bytes.get(end + 1..).unwrap_or_default());
+            bytes.truncate(end + 1);
+        }
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+}
