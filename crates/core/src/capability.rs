@@ -212,7 +212,35 @@ pub struct Catalogue {
     by_name: BTreeMap<CapabilityName, Capability>,
 }
 
+/// What ships with the gateway, one file per service.
+const BUILTIN: [&str; 10] = [
+    include_str!("../catalogue/email.yaml"),
+    include_str!("../catalogue/slack.yaml"),
+    include_str!("../catalogue/filesystem.yaml"),
+    include_str!("../catalogue/state.yaml"),
+    include_str!("../catalogue/secrets.yaml"),
+    include_str!("../catalogue/process.yaml"),
+    include_str!("../catalogue/git.yaml"),
+    include_str!("../catalogue/comms.yaml"),
+    include_str!("../catalogue/network.yaml"),
+    include_str!("../catalogue/gateway.yaml"),
+];
+
 impl Catalogue {
+    /// Everything that ships with the gateway.
+    ///
+    /// # Errors
+    /// Never in a build whose tests passed: the files are part of the program.
+    pub fn builtin() -> Result<Self, CatalogueError> {
+        let mut catalogue = Self::default();
+        for text in BUILTIN {
+            for (_, capability) in Self::from_yaml(text)?.by_name {
+                catalogue.add(capability)?;
+            }
+        }
+        Ok(catalogue)
+    }
+
     /// Reads a YAML list of capabilities.
     ///
     /// # Errors
@@ -283,6 +311,31 @@ mod tests {
         assert!(Catalogue::from_yaml("- {name: a.b, effect: read, summary: s, colour: red}").is_err());
         let twice = "- {name: a.b, effect: read, summary: s}\n- {name: a.b, effect: read, summary: s}";
         assert!(matches!(Catalogue::from_yaml(twice), Err(CatalogueError::Twice(_))));
+    }
+
+    #[test]
+    fn the_builtin_catalogue_reads_and_is_whole() {
+        let catalogue = Catalogue::builtin().unwrap();
+        for name in
+            ["email.bulk_delete", "slack.react", "filesystem.copy", "state.shared.set", "git.push", "system.time"]
+        {
+            assert!(catalogue.get(&CapabilityName::new(name).unwrap()).is_some(), "{name}");
+        }
+        for capability in catalogue.iter() {
+            assert!(capability.summary.ends_with('.'), "{} has a sentence", capability.name);
+            let mut names: Vec<_> = capability.params.iter().map(|param| &param.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), capability.params.len(), "{} names an argument twice", capability.name);
+            assert!(capability.params.iter().filter(|param| param.object).count() <= 1, "{}", capability.name);
+            let reaches_out =
+                capability.params.iter().any(|p| matches!(p.kind, ParamKind::Url | ParamKind::Recipients));
+            assert!(!reaches_out || capability.effect == Effect::Write, "{} reaches out", capability.name);
+            for param in &capability.params {
+                let says_where = matches!(param.kind, ParamKind::Path | ParamKind::Url | ParamKind::Recipients);
+                assert!(!says_where || param.target, "{} {} says who or where", capability.name, param.name);
+            }
+        }
     }
 
     #[test]

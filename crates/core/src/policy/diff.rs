@@ -1,0 +1,360 @@
+//! What a change of policy changes: per agent and capability, looser or stricter.
+//!
+//! Takes two policies; compares them over every agent with a file and every other agent, times every
+//! capability either knows or names, and asks both all questions their tests ask. It compares rules and
+//! how far they can reach, not only their text: a moved line or a new comment is no change.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Policy;
+use super::judge::Base;
+use super::layer::File;
+use super::pattern::Pattern;
+use super::rule::Rule;
+use crate::capability::Capability;
+use crate::ids::{AgentName, CapabilityName};
+use crate::tier::Tier;
+
+/// All differences in behaviour.
+#[derive(Debug, Clone, Serialize)]
+pub struct Diff {
+    /// Version of the old policy.
+    pub old: String,
+    /// Version of the new policy.
+    pub new: String,
+    /// By agent and capability.
+    pub changes: Vec<Change>,
+    /// Questions from the tests of both that are answered differently.
+    pub answers: Vec<Answer>,
+}
+
+/// One agent and capability for which the rules changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Whom it concerns; nothing stands for all agents without a file.
+    pub agent: Option<AgentName>,
+    /// The capability, or the start of names that only rules speak of (`custom:*`).
+    pub capability: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Before.
+    pub old: Reach,
+    /// After.
+    pub new: Reach,
+}
+
+/// A question that gets another answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The test that asks it.
+    pub test: String,
+    /// Who asks.
+    pub agent: AgentName,
+    /// What.
+    pub capability: CapabilityName,
+    /// Before.
+    pub old: Tier,
+    /// After.
+    pub new: Tier,
+}
+
+/// Which way a change goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Some calls need less than before.
+    Looser,
+    /// Looser in one respect, stricter in another.
+    Mixed,
+    /// The same tiers under other conditions.
+    Conditions,
+    /// Some calls need more than before.
+    Stricter,
+}
+
+/// Which tiers calls of one capability can get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Reach {
+    /// When no condition of any rule holds.
+    pub otherwise: Tier,
+    /// At best.
+    pub loosest: Tier,
+    /// At worst, rate limits and errors aside.
+    pub strictest: Tier,
+}
+
+impl Policy {
+    /// How `new` behaves differently from this policy.
+    #[must_use]
+    pub fn diff(&self, new: &Self) -> Diff {
+        let agents: BTreeSet<&AgentName> = self.agents().chain(new.agents()).collect();
+        let agents = std::iter::once(None).chain(agents.into_iter().map(Some));
+        let subjects = subjects(self, new);
+        let mut changes = Vec::new();
+        for agent in agents {
+            for subject in &subjects {
+                let (before, after) = (self.view(agent, subject), new.view(agent, subject));
+                if before.same_as(&after) {
+                    continue;
+                }
+                let (old, new) = (before.reach(), after.reach());
+                changes.push(Change {
+                    agent: agent.cloned(),
+                    capability: subject.to_string(),
+                    direction: Direction::between(old, new),
+                    old,
+                    new,
+                });
+            }
+        }
+        // What every agent shares is said once, for those without a file.
+        let shared: Vec<Change> = changes.iter().filter(|change| change.agent.is_none()).cloned().collect();
+        changes.retain(|change| {
+            change.agent.is_none()
+                || !shared.iter().any(|common| {
+                    (&common.capability, common.old, common.new) == (&change.capability, change.old, change.new)
+                })
+        });
+        Diff { old: self.version.clone(), new: new.version.clone(), changes, answers: self.answers(new) }
+    }
+
+    /// Questions of both policies' tests that get another answer.
+    fn answers(&self, new: &Self) -> Vec<Answer> {
+        let mut list: Vec<Answer> = Vec::new();
+        for file in self.files.iter().chain(&new.files) {
+            for case in &file.tests {
+                let agent = case.given.agent_or(file.agent.as_ref());
+                let question = case.given.question(&agent);
+                let (before, after) = (self.judge(&question).tier, new.judge(&question).tier);
+                if before != after {
+                    let test = format!("{}:{}", file.name, case.place.line);
+                    let capability = case.given.capability.clone();
+                    list.push(Answer { test, agent: agent.clone(), capability, old: before, new: after });
+                }
+            }
+        }
+        list
+    }
+
+    /// The rules that can decide about a subject.
+    fn view<'p>(&'p self, agent: Option<&AgentName>, subject: &Pattern) -> View<'p> {
+        let agent_file = agent.and_then(|agent| self.index.agent_file(agent.as_str()));
+        let file = |number: Option<u32>| number.and_then(|n| self.files.get(n as usize));
+        let capability = match subject {
+            Pattern::Name(name) => self.index.capability(name),
+            Pattern::Prefix(_) => None,
+        };
+        let (Pattern::Name(text) | Pattern::Prefix(text)) = subject;
+        View {
+            layers: [file(agent_file), file(self.org), file(Some(0))].map(|file| candidates(file, subject)),
+            default: self.default_for(capability),
+            unknown: capability.is_none() && !super::is_custom(text),
+        }
+    }
+}
+
+/// Every capability of either catalogue, every name a rule spells out, and prefixes no known name has.
+fn subjects(old: &Policy, new: &Policy) -> BTreeSet<Pattern> {
+    let known = |policy: &Policy| -> Vec<CapabilityName> {
+        policy.catalogue.iter().map(|capability: &Capability| capability.name.clone()).collect()
+    };
+    let names: BTreeSet<CapabilityName> = known(old).into_iter().chain(known(new)).collect();
+    let mut subjects: BTreeSet<Pattern> = names.iter().map(|name| Pattern::Name(name.as_str().into())).collect();
+    for rule in old.files.iter().chain(&new.files).flat_map(|file| &file.rules) {
+        let stranger = !names.iter().any(|name| rule.pattern.matches(name.as_str()));
+        if stranger || rule.pattern == Pattern::Prefix("".into()) {
+            subjects.insert(rule.pattern.clone());
+        }
+    }
+    subjects
+}
+
+/// Rules about a subject, up to the first one without conditions.
+fn candidates<'p>(file: Option<&'p File>, subject: &Pattern) -> Vec<&'p Rule> {
+    let mut list = Vec::new();
+    for rule in file.map_or(&[][..], |file| &file.rules) {
+        if rule.pattern.covers(subject) {
+            list.push(rule);
+            if rule.is_unconditional() {
+                break;
+            }
+        }
+    }
+    list
+}
+
+struct View<'p> {
+    /// Agent, org, system.
+    layers: [Vec<&'p Rule>; 3],
+    default: Base,
+    unknown: bool,
+}
+
+impl View<'_> {
+    fn same_as(&self, other: &Self) -> bool {
+        let same_rules = self.layers.iter().zip(&other.layers).all(|(left, right)| {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(l, r)| {
+                    // A broader pattern with the same effect on this subject is the same.
+                    l.tier == r.tier && l.meaning == r.meaning && l.is_unconditional() == r.is_unconditional()
+                })
+        });
+        same_rules && self.unknown == other.unknown && (self.default == other.default || !self.uses_default())
+    }
+
+    /// Whether a call can get past all rules of the agent file and all overrides.
+    fn uses_default(&self) -> bool {
+        let [agent, org, _] = &self.layers;
+        !agent.iter().chain(org).any(|rule| rule.is_unconditional())
+    }
+
+    fn reach(&self) -> Reach {
+        let options = self.layers.each_ref().map(|rules| {
+            let mut tiers: Vec<Option<Tier>> = rules.iter().map(|rule| Some(rule.tier)).collect();
+            if !rules.iter().any(|rule| rule.is_unconditional()) {
+                tiers.push(None);
+            }
+            tiers.sort_unstable();
+            tiers.dedup();
+            tiers
+        });
+        let otherwise =
+            self.layers.each_ref().map(|rules| rules.last().filter(|r| r.is_unconditional()).map(|r| r.tier));
+        let otherwise = self.combine(otherwise);
+        let (mut loosest, mut strictest) = (otherwise, otherwise);
+        let [agents, orgs, systems] = &options;
+        for agent in agents {
+            for org in orgs {
+                for system in systems {
+                    let tier = self.combine([*agent, *org, *system]);
+                    loosest = loosest.min(tier);
+                    strictest = strictest.max(tier);
+                }
+            }
+        }
+        Reach { otherwise, loosest, strictest }
+    }
+
+    fn combine(&self, [agent, org, system]: [Option<Tier>; 3]) -> Tier {
+        let default = match self.default {
+            Base::OrgDefault(tier) | Base::BuiltinDefault(tier) => tier,
+            Base::AgentRule | Base::OrgOverride => Tier::Blocked,
+        };
+        let unknown = self.unknown.then_some(Tier::ApprovalRequired);
+        let base = agent.or(org).unwrap_or(default);
+        [org, system, unknown].into_iter().flatten().fold(base, Tier::raise)
+    }
+}
+
+impl Direction {
+    fn between(old: Reach, new: Reach) -> Self {
+        let pairs = [(old.otherwise, new.otherwise), (old.loosest, new.loosest), (old.strictest, new.strictest)];
+        match (pairs.iter().any(|(o, n)| n < o), pairs.iter().any(|(o, n)| n > o)) {
+            (true, true) => Self::Mixed,
+            (true, false) => Self::Looser,
+            (false, true) => Self::Stricter,
+            (false, false) => Self::Conditions,
+        }
+    }
+
+    /// The word for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Looser => "looser",
+            Self::Mixed => "mixed",
+            Self::Conditions => "conditions",
+            Self::Stricter => "stricter",
+        }
+    }
+}
+
+impl Diff {
+    /// Whether both behave alike.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.answers.is_empty()
+    }
+
+    /// How many changes go a way.
+    #[must_use]
+    pub fn count(&self, direction: Direction) -> usize {
+        self.changes.iter().filter(|change| change.direction == direction).count()
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.otherwise)?;
+        if self.loosest != self.strictest {
+            write!(f, " ({} to {})", self.loosest, self.strictest)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::policy;
+    use super::*;
+
+    #[test]
+    fn a_moved_line_is_no_change_and_a_loosened_rule_is_marked() {
+        let old = policy(
+            "defaults: {tier: notify}\noverrides:\n  - {capability: email.send, tier: approval_required}\n",
+            &[],
+        );
+        let moved = policy(
+            "# comment\n\ndefaults: {tier: notify}\noverrides:\n  - tier: approval_required\n    capability: email.send\n",
+            &[],
+        );
+        assert!(old.diff(&moved).is_empty());
+        let loose = policy("defaults: {tier: notify}\noverrides:\n  - {capability: email.send, tier: notify}\n", &[]);
+        let diff = old.diff(&loose);
+        let [change] = &diff.changes[..] else { panic!("{:?}", diff.changes) };
+        assert_eq!((change.capability.as_str(), change.direction), ("email.send", Direction::Looser));
+        assert_eq!((change.old.otherwise, change.new.otherwise), (Tier::ApprovalRequired, Tier::Notify));
+        assert_eq!(loose.diff(&old).changes[0].direction, Direction::Stricter);
+    }
+
+    #[test]
+    fn only_the_agent_whose_file_changed_is_named() {
+        let org = "defaults: {tier: notify}\n";
+        let old = policy(org, &[("clerk", "rules: [{capability: git.*, tier: blocked}]"), ("maid", "rules: []")]);
+        let new = policy(
+            org,
+            &[("clerk", "rules: [{capability: git.*, tier: blocked, conditions: {path_prefix: /x}}]"), ("maid", "")],
+        );
+        let diff = old.diff(&new);
+        assert!(!diff.changes.is_empty());
+        for change in &diff.changes {
+            assert_eq!(change.agent.as_ref().unwrap().as_str(), "clerk");
+            assert!(change.capability.starts_with("git."), "{change:?}");
+            assert_eq!(change.direction, Direction::Looser);
+        }
+    }
+
+    #[test]
+    fn questions_of_the_tests_are_put_to_both() {
+        let tests =
+            "\ntests: [{given: {capability: filesystem.read, arguments: {path: /a/b}}, expect: {tier: autonomous}}]\n";
+        let old = policy(
+            &format!(
+                "overrides: [{{capability: filesystem.read, tier: autonomous, conditions: {{path_prefix: /a}}}}]{tests}"
+            ),
+            &[],
+        );
+        let new = policy(
+            &format!(
+                "overrides: [{{capability: filesystem.read, tier: autonomous, conditions: {{path_prefix: /b}}}}]{tests}"
+            ),
+            &[],
+        );
+        let diff = old.diff(&new);
+        assert_eq!(diff.changes[0].direction, Direction::Conditions);
+        assert_eq!((diff.answers[0].old, diff.answers[0].new), (Tier::Autonomous, Tier::Notify));
+    }
+}

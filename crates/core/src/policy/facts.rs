@@ -1,0 +1,234 @@
+//! The call as conditions look at it: arguments by what they mean, worked out once and only when asked.
+//!
+//! Takes a question and, if the catalogue has it, the capability. For tools the catalogue does not know,
+//! what an argument means is told by its name; a value of another shape is an error, never a guess.
+
+use std::cell::OnceCell;
+
+use serde_json::Value;
+
+use super::path::{Normal, PathFault};
+use super::question::Question;
+use crate::capability::{Capability, ParamKind};
+
+/// Names under which unknown tools usually take what policy looks for.
+const PATHS: [&str; 9] =
+    ["path", "source", "destination", "file_path", "notebook_path", "directory", "working_directory", "cwd", "root"];
+const CONTENTS: [&str; 5] = ["content", "body", "text", "message", "new_string"];
+const RECIPIENTS: [&str; 4] = ["to", "recipients", "cc", "bcc"];
+
+/// A question with its capability, and what was worked out so far.
+pub(crate) struct Facts<'q> {
+    pub(crate) question: &'q Question<'q>,
+    pub(crate) capability: Option<&'q Capability>,
+    paths: OnceCell<Paths<'q>>,
+}
+
+/// The path arguments of a call. Two fit without allocation, more than two occur only in strangers.
+#[derive(Debug, Default)]
+pub(crate) struct Paths<'q> {
+    first: Option<Normal<'q>>,
+    second: Option<Normal<'q>>,
+    more: Vec<Normal<'q>>,
+    /// Set when one of them cannot be compared; then none is.
+    pub(crate) broken: Option<PathFault>,
+}
+
+impl<'q> Paths<'q> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Normal<'q>> {
+        self.first.iter().chain(&self.second).chain(&self.more)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Whether the index has looked at all there is to look at.
+    pub(crate) const fn is_single(&self) -> bool {
+        self.first.is_some() && self.second.is_none()
+    }
+}
+
+impl<'q> Facts<'q> {
+    pub(crate) const fn new(question: &'q Question<'q>, capability: Option<&'q Capability>) -> Self {
+        Self { question, capability, paths: OnceCell::new() }
+    }
+
+    pub(crate) fn argument(&self, name: &str) -> Option<&'q Value> {
+        self.question.arguments.get(name)
+    }
+
+    /// What the catalogue says about an argument.
+    pub(crate) fn kind(&self, name: &str) -> Option<ParamKind> {
+        self.capability.and_then(|capability| capability.param(name)).map(|param| param.kind)
+    }
+
+    /// Whether the capability could have such an argument.
+    pub(crate) fn can_have(&self, kind: ParamKind) -> bool {
+        self.capability.is_none_or(|capability| capability.params.iter().any(|param| param.kind == kind))
+    }
+
+    /// Arguments of a kind that the call carries.
+    pub(crate) fn of_kind(&self, kind: ParamKind) -> impl Iterator<Item = &'q Value> {
+        let params = self.capability.map_or(&[][..], |capability| &capability.params);
+        let names: &[&str] = match (self.capability, kind) {
+            (None, ParamKind::Path) => &PATHS,
+            (None, ParamKind::Content) => &CONTENTS,
+            (None, ParamKind::Recipients) => &RECIPIENTS,
+            _ => &[],
+        };
+        let arguments = self.question.arguments;
+        let known =
+            params.iter().filter(move |param| param.kind == kind).filter_map(|param| arguments.get(&param.name));
+        known.chain(names.iter().filter_map(|name| arguments.get(*name)))
+    }
+
+    /// All path arguments, normalised.
+    pub(crate) fn paths(&self) -> &Paths<'q> {
+        self.paths.get_or_init(|| {
+            let mut paths = Paths::default();
+            for value in self.of_kind(ParamKind::Path) {
+                match value.as_str().ok_or(PathFault::Empty).and_then(Normal::new) {
+                    Ok(path) if paths.first.is_none() => paths.first = Some(path),
+                    Ok(path) if paths.second.is_none() => paths.second = Some(path),
+                    Ok(path) => paths.more.push(path),
+                    Err(fault) => {
+                        paths.broken = Some(fault);
+                        break;
+                    }
+                }
+            }
+            paths
+        })
+    }
+
+    /// Hands every address of the call to `see`, lower-cased by no one. Gives how many there are.
+    ///
+    /// `Ok(None)` means that the call leaves its main recipients open (a reply without `to`).
+    pub(crate) fn recipients(&self, mut see: impl FnMut(&'q str, &'q str)) -> Result<Option<u64>, &'static str> {
+        let named = match self.capability {
+            Some(capability) => capability.params_of(ParamKind::Recipients).next().map(|param| param.name.as_str()),
+            None => RECIPIENTS.into_iter().find(|name| self.argument(name).is_some()),
+        };
+        if named.and_then(|name| self.argument(name)).is_none() {
+            return Ok(None);
+        }
+        let mut count = 0;
+        for value in self.of_kind(ParamKind::Recipients) {
+            match value {
+                Value::String(text) => each_address(text, &mut |local, domain| {
+                    count += 1;
+                    see(local, domain);
+                })?,
+                Value::Array(list) => {
+                    for item in list {
+                        let text = item.as_str().ok_or("a recipient is not a text")?;
+                        each_address(text, &mut |local, domain| {
+                            count += 1;
+                            see(local, domain);
+                        })?;
+                    }
+                }
+                _ => return Err("the recipients are neither a text nor a list"),
+            }
+        }
+        Ok((count > 0).then_some(count))
+    }
+}
+
+/// Splits `a@b, "C, D" <c@d>` into addresses. What a mail program might read differently is an error.
+pub(crate) fn each_address<'t>(text: &'t str, see: &mut impl FnMut(&'t str, &'t str)) -> Result<(), &'static str> {
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let (mut start, mut quoted, mut angled, mut escaped) = (0, false, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            '<' if !quoted => angled = true,
+            '>' if !quoted => angled = false,
+            ',' if !quoted && !angled => {
+                let (local, domain) = one_address(text.get(start..at).unwrap_or_default())?;
+                see(local, domain);
+                start = at + 1;
+            }
+            ';' | '(' | ')' | ':' if !quoted => return Err("the recipients hold a group, a comment or a route"),
+            c if c.is_control() => return Err("the recipients hold a control character"),
+            _ => {}
+        }
+    }
+    let (local, domain) = one_address(text.get(start..).unwrap_or_default())?;
+    see(local, domain);
+    Ok(())
+}
+
+/// `local@domain`, bare or in angle brackets after a display name.
+fn one_address(text: &str) -> Result<(&str, &str), &'static str> {
+    let text = text.trim();
+    let bare = match text.rsplit_once('<') {
+        Some((name, rest)) => {
+            let name_holds_an_address =
+                name.contains(['<', '>']) || (name.contains('@') && !name.trim().starts_with('"'));
+            if name_holds_an_address {
+                return Err("a display name looks like an address");
+            }
+            rest.strip_suffix('>').ok_or("an address is not closed by `>`")?
+        }
+        None => text,
+    };
+    let (local, domain) = bare.split_once('@').ok_or("a recipient is not an address")?;
+    let atoms = |part: &str, more: &[u8]| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
+    };
+    if !atoms(local, b"!#$%&'*+-/=?^_`{|}~.")
+        || !atoms(domain, b"-.")
+        || domain.starts_with('.')
+        || domain.ends_with('.')
+    {
+        return Err("a recipient is not a plain address");
+    }
+    Ok((local, domain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(text: &str) -> Result<Vec<String>, &'static str> {
+        let mut list = Vec::new();
+        each_address(text, &mut |local, domain| list.push(format!("{local}@{domain}")))?;
+        Ok(list)
+    }
+
+    #[test]
+    fn addresses_are_read_as_a_mail_program_reads_them() {
+        assert_eq!(addresses("a@b.c, d@e.f").unwrap(), ["a@b.c", "d@e.f"]);
+        assert_eq!(addresses("\"Doe, Jane\" <j@x.org>, Bob <b@y.org>").unwrap(), ["j@x.org", "b@y.org"]);
+        assert_eq!(addresses(" ").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_an_error() {
+        for bad in [
+            "a@b@c",
+            "a",
+            "a@",
+            "@b",
+            "a@b,,c@d",
+            "friends: a@b;",
+            "a@b (c@evil.org)",
+            "good@corp.org <evil@x.org>",
+            "<a@b> c@d",
+            "a@b\r\nBcc: c@d",
+            "\"a@b",
+            "a@b.",
+            "a@bücher.de",
+            "a <b <c@d>",
+            "\"x\"@b.c",
+        ] {
+            assert!(addresses(bad).is_err(), "{bad}");
+        }
+    }
+}

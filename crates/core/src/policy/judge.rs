@@ -1,0 +1,207 @@
+//! The verdict: a tier and which rules gave it.
+//!
+//! Takes what each layer answered; gives the strictest. Promise: an agent file replaces only the default;
+//! whatever an org override or a system rule asks for is asked for at least.
+
+use serde::Serialize;
+
+use super::facts::Facts;
+use super::index::Found;
+use super::layer::{File, Layer};
+use super::question::{Question, RateKey};
+use super::rule::RuleRef;
+use super::{Policy, is_custom};
+use crate::capability::{Capability, Effect};
+use crate::tier::Tier;
+
+/// What policy says to one question. Small, copied freely, no text in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The answer.
+    pub tier: Tier,
+    /// What the answer starts from, before floors and escalations.
+    pub base: Base,
+    /// The rule of the agent file that matched.
+    pub agent: Option<Hit>,
+    /// The override that matched.
+    pub org: Option<Hit>,
+    /// The system rule that matched.
+    pub system: Option<Hit>,
+    /// Nobody knows this capability, so a person is asked at least.
+    pub unknown: bool,
+}
+
+/// Where a verdict starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Base {
+    /// The rule of the agent file.
+    AgentRule,
+    /// The override, there being no rule in the agent file.
+    OrgOverride,
+    /// `defaults.tier`.
+    OrgDefault(Tier),
+    /// What holds where nobody wrote a default: `notify` for reads, `approval_required` for writes.
+    BuiltinDefault(Tier),
+}
+
+/// A rule that matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// Which one.
+    pub rule: RuleRef,
+    /// Its tier as written.
+    pub written: Tier,
+    /// Its tier after its own escalations.
+    pub tier: Tier,
+    /// Its conditions could not be decided, so it counts and asks a person at least.
+    pub broken: bool,
+    /// Its rate limit, if it has one.
+    pub rate: Option<RateUse>,
+}
+
+/// A rate limit that a call counts towards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateUse {
+    /// What to count it under once the call is admitted.
+    pub key: RateKey,
+    /// Calls counted before this one.
+    pub before: u64,
+    /// This call is one too many.
+    pub exceeded: bool,
+}
+
+/// One part of the answer to "why".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A rule matched.
+    Rule(Layer, RuleRef, Tier),
+    /// No rule set the base, so a default did.
+    Default(Tier),
+    /// A rule's conditions could not be decided.
+    Broken(RuleRef),
+    /// A rule's rate limit was exceeded.
+    Rate(RuleRef, RateKey),
+    /// The capability is unknown.
+    Unknown,
+}
+
+impl Verdict {
+    /// Puts the layers together.
+    pub(crate) fn combine(layers: Layers, default: Base, unknown: bool) -> Self {
+        let Layers { agent, org, system } = layers;
+        let (base, mut tier) = match (&agent, &org, default) {
+            (Some(hit), _, _) => (Base::AgentRule, hit.tier),
+            (None, Some(hit), _) => (Base::OrgOverride, hit.tier),
+            (None, None, Base::OrgDefault(tier) | Base::BuiltinDefault(tier)) => (default, tier),
+            (None, None, Base::AgentRule | Base::OrgOverride) => (default, Tier::Blocked),
+        };
+        for floor in [&org, &system].into_iter().flatten() {
+            tier = tier.raise(floor.tier);
+        }
+        if unknown {
+            tier = tier.raise(Tier::ApprovalRequired);
+        }
+        Self { tier, base, agent, org, system, unknown }
+    }
+
+    /// All matched rules, the most particular layer first.
+    pub fn hits(&self) -> impl Iterator<Item = (Layer, &Hit)> {
+        [(Layer::Agent, &self.agent), (Layer::Org, &self.org), (Layer::System, &self.system)]
+            .into_iter()
+            .filter_map(|(layer, hit)| hit.as_ref().map(|hit| (layer, hit)))
+    }
+
+    /// The rule that asked for the final tier; nothing if a default or the unknown name did.
+    #[must_use]
+    pub fn decided_by(&self) -> Option<RuleRef> {
+        self.hits().find(|(_, hit)| hit.tier == self.tier).map(|(_, hit)| hit.rule)
+    }
+
+    /// Counters to increase once the call is admitted.
+    pub fn counters(&self) -> impl Iterator<Item = RateKey> {
+        self.hits().filter_map(|(_, hit)| hit.rate.map(|rate| rate.key))
+    }
+
+    /// Whether an escalation took part: a broken rule, an exceeded rate or an unknown name.
+    #[must_use]
+    pub fn is_escalated(&self) -> bool {
+        self.unknown || self.hits().any(|(_, hit)| hit.tier != hit.written || hit.broken)
+    }
+
+    /// Every reason, in reading order.
+    pub fn reasons(&self) -> impl Iterator<Item = Reason> {
+        let default = match self.base {
+            Base::OrgDefault(tier) | Base::BuiltinDefault(tier) => Some(Reason::Default(tier)),
+            Base::AgentRule | Base::OrgOverride => None,
+        };
+        let rules = self.hits().flat_map(|(layer, hit)| {
+            let rate = hit.rate.filter(|rate| rate.exceeded).map(|rate| Reason::Rate(hit.rule, rate.key));
+            let broken = hit.broken.then_some(Reason::Broken(hit.rule));
+            std::iter::once(Reason::Rule(layer, hit.rule, hit.written)).chain(broken).chain(rate)
+        });
+        default.into_iter().chain(rules).chain(self.unknown.then_some(Reason::Unknown))
+    }
+}
+
+/// What each layer answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Layers {
+    pub(crate) agent: Option<Hit>,
+    pub(crate) org: Option<Hit>,
+    pub(crate) system: Option<Hit>,
+}
+
+impl Policy {
+    /// Judges one call. Allocates nothing unless a path has to be normalised.
+    #[must_use]
+    pub fn judge(&self, question: &Question<'_>) -> Verdict {
+        let capability = self.index.capability(question.capability.as_str());
+        let mut facts = Facts::new(question, capability);
+        let answers = self.index.ask(&mut facts, &self.files, self.org);
+        let hit = |file: Option<u32>, found: Found| file.and_then(|file| self.hit(file, found, question));
+        let layers = Layers {
+            agent: hit(answers.agent_file, answers.agent),
+            org: hit(self.org, answers.org),
+            system: hit(Some(0), answers.system),
+        };
+        Verdict::combine(layers, self.default_for(capability), self.is_unknown(question, capability))
+    }
+
+    /// The rule that was found, with its escalations.
+    pub(crate) fn hit(&self, file: u32, found: Found, question: &Question<'_>) -> Option<Hit> {
+        if !found.is_some() {
+            return None;
+        }
+        let rule = self.files.get(file as usize).map(|file: &File| &file.rules)?.get(found.rule as usize)?;
+        let mut tier = rule.tier;
+        if found.broken {
+            tier = tier.raise(Tier::ApprovalRequired);
+        }
+        let rate = rule.rate.map(|rate| {
+            let before = question.rates.count(question.agent, rule.rate_key, rate.window);
+            let exceeded = before >= rate.max;
+            if exceeded {
+                tier = tier.raise(rate.on_exceed);
+            }
+            RateUse { key: rule.rate_key, before, exceeded }
+        });
+        let rule_ref = RuleRef { file, rule: found.rule };
+        Some(Hit { rule: rule_ref, written: rule.tier, tier, broken: found.broken, rate })
+    }
+
+    /// What holds where no rule does.
+    pub(crate) fn default_for(&self, capability: Option<&Capability>) -> Base {
+        let read = capability.is_some_and(|capability| capability.effect == Effect::Read);
+        match self.default {
+            Some(tier) => Base::OrgDefault(tier),
+            None if read => Base::BuiltinDefault(Tier::Notify),
+            None => Base::BuiltinDefault(Tier::ApprovalRequired),
+        }
+    }
+
+    /// Whether neither the catalogue nor the `custom:` prefix accounts for the name.
+    pub(crate) fn is_unknown(&self, question: &Question<'_>, capability: Option<&Capability>) -> bool {
+        capability.is_none() && !is_custom(question.capability.as_str())
+    }
+}

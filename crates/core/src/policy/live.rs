@@ -1,0 +1,73 @@
+//! The policy in force, and how it is replaced while calls are judged.
+//!
+//! Takes new sources; serves either all of the new or all of the old. Promise: a set of files that does not
+//! load, or fails its own tests, changes nothing.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::fault::Fault;
+use super::{LoadErrors, Loaded, Outcome, Policy, Sources};
+use crate::capability::Catalogue;
+
+/// The policy in force.
+#[derive(Debug)]
+pub struct LivePolicy {
+    current: RwLock<Arc<Policy>>,
+}
+
+impl LivePolicy {
+    /// Starts with these files.
+    ///
+    /// # Errors
+    /// When they do not load or fail their own tests.
+    pub fn new(sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<(Self, Vec<Fault>), LoadErrors> {
+        let Loaded { policy, warnings } = verified(sources, catalogue)?;
+        Ok((Self { current: RwLock::new(policy) }, warnings))
+    }
+
+    /// The policy in force now. Whoever judges keeps it for the whole call.
+    #[must_use]
+    pub fn get(&self) -> Arc<Policy> {
+        // Nothing panics while the lock is held for writing: it only swaps a pointer.
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Loads, verifies and swaps. On error the old policy stays in force.
+    ///
+    /// # Errors
+    /// When the new files do not load or fail their own tests.
+    pub fn replace(&self, sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+        let loaded = verified(sources, catalogue)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&loaded.policy);
+        Ok(loaded)
+    }
+}
+
+/// Loads and runs the tests of the files.
+fn verified(sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+    let loaded = Policy::load(sources, catalogue)?;
+    let mut faults: Vec<Fault> =
+        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(Outcome::as_fault).collect();
+    if faults.is_empty() {
+        return Ok(loaded);
+    }
+    faults.extend(loaded.warnings);
+    Err(LoadErrors { faults })
+}
+
+impl Outcome {
+    /// A failed test as a problem of its file.
+    #[must_use]
+    pub fn as_fault(&self) -> Fault {
+        let message =
+            format!("a test fails: {} for {} is {}, not {}", self.capability, self.agent, self.got, self.expected);
+        let mut fault = Fault::of_file("policy.test", self.file.clone(), message);
+        fault.place = self.place;
+        let by = self.decided_by.as_deref().unwrap_or("the default");
+        match &self.expected_rule {
+            Some(expected) => fault.why(format!("{by} decided (`{}`), the test wants `{expected}`", self.got_rule)),
+            None => fault.why(format!("{by} decided")),
+        };
+        fault
+    }
+}

@@ -1,0 +1,361 @@
+//! Paths as policy compares them: absolute, lexically normal, whole components.
+//!
+//! Takes the text of a path argument; gives its one normal spelling or says why there is none. Promise:
+//! `/workspace/ab` is never below `/workspace/a`, and no spelling of `..` gets a path past a prefix.
+//! What the kernel makes of links is checked again on the opened file.
+
+use std::borrow::Cow;
+
+use hashbrown::HashSet;
+
+use super::suggest::escape;
+
+/// Longest path looked at, in bytes; what Linux takes.
+const LENGTH: usize = 4096;
+/// Most components a prefix in a rule can have.
+pub(crate) const DEPTH: usize = 32;
+
+/// Why a text is not a path policy can compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathFault {
+    /// No text at all, or not a text.
+    #[error("the path is not a text, or an empty one")]
+    Empty,
+    /// It depends on a directory we do not know.
+    #[error("the path is relative")]
+    Relative,
+    /// More `..` than there are directories.
+    #[error("the path climbs above the root")]
+    Escapes,
+    /// A NUL byte.
+    #[error("the path has a NUL byte in it")]
+    Nul,
+    /// Too long to be one.
+    #[error("the path is longer than 4096 bytes")]
+    TooLong,
+}
+
+/// An absolute path without `.`, `..`, empty components or a slash at its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Normal<'t> {
+    text: Cow<'t, str>,
+    /// Where each of the first components ends, in bytes.
+    ends: [u16; DEPTH],
+    /// How many of `ends` are set.
+    depth: usize,
+}
+
+impl<'t> Normal<'t> {
+    /// Normalises without looking at any file system.
+    pub(crate) fn new(text: &'t str) -> Result<Self, PathFault> {
+        if text.is_empty() {
+            return Err(PathFault::Empty);
+        }
+        if text.len() > LENGTH {
+            return Err(PathFault::TooLong);
+        }
+        if !text.starts_with('/') {
+            return Err(PathFault::Relative);
+        }
+        if let Some(normal) = Self::as_it_stands(text) {
+            return Ok(normal);
+        }
+        if text.contains('\0') {
+            return Err(PathFault::Nul);
+        }
+        let mut components: Vec<&str> = Vec::new();
+        for component in text.split('/') {
+            match component {
+                "" | "." => {}
+                ".." => drop(components.pop().ok_or(PathFault::Escapes)?),
+                name => components.push(name),
+            }
+        }
+        let mut ends = [0; DEPTH];
+        let mut spelled = String::with_capacity(text.len());
+        for (n, component) in components.iter().enumerate() {
+            spelled.push('/');
+            spelled.push_str(component);
+            if let Some(end) = ends.get_mut(n) {
+                *end = spelled.len() as u16;
+            }
+        }
+        if spelled.is_empty() {
+            spelled.push('/');
+        }
+        Ok(Self { text: Cow::Owned(spelled), ends, depth: components.len().min(DEPTH) })
+    }
+
+    /// One pass over a path that is normal already, as nearly all are: nothing is copied.
+    fn as_it_stands(text: &'t str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let mut ends = [0; DEPTH];
+        let (mut depth, mut start, mut at) = (0, 1, 1);
+        while let Some(&byte) = bytes.get(at) {
+            if byte == b'/' {
+                if is_odd(bytes.get(start..at)?) {
+                    return None;
+                }
+                if let Some(end) = ends.get_mut(depth) {
+                    *end = at as u16;
+                    depth += 1;
+                }
+                start = at + 1;
+            } else if byte == 0 {
+                return None;
+            }
+            at += 1;
+        }
+        if bytes.len() == 1 {
+            return Some(Self { text: Cow::Borrowed(text), ends, depth });
+        }
+        if is_odd(bytes.get(start..)?) {
+            return None;
+        }
+        if let Some(end) = ends.get_mut(depth) {
+            *end = at as u16;
+            depth += 1;
+        }
+        Some(Self { text: Cow::Borrowed(text), ends, depth })
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The path cut to its first `depth` components; nothing if it has fewer.
+    fn cut(&self, depth: usize) -> Option<&str> {
+        if depth > self.depth {
+            return None;
+        }
+        let end = self.ends.get(depth.checked_sub(1)?).copied()?;
+        self.text.get(..usize::from(end))
+    }
+
+    fn components(&self) -> impl Iterator<Item = &str> {
+        self.text.split('/').filter(|component| !component.is_empty())
+    }
+}
+
+fn is_odd(component: &[u8]) -> bool {
+    matches!(component, b"" | b"." | b"..")
+}
+
+/// Which depths occur, so that a lookup asks only for those.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Depths(u64);
+
+impl Depths {
+    pub(crate) fn add(&mut self, prefix: &str) {
+        self.0 |= 1 << depth_of(prefix);
+    }
+
+    /// The ancestors of a path (itself included) that could be a stored prefix, shortest first.
+    pub(crate) fn ancestors<'p>(self, path: &'p Normal<'_>) -> impl Iterator<Item = &'p str> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            while left != 0 {
+                let depth = left.trailing_zeros() as usize;
+                left &= left - 1;
+                if depth == 0 {
+                    return Some("/");
+                }
+                if let Some(ancestor) = path.cut(depth) {
+                    return Some(ancestor);
+                }
+            }
+            None
+        })
+    }
+}
+
+/// Components of a normal path.
+pub(crate) fn depth_of(prefix: &str) -> usize {
+    if prefix == "/" { 0 } else { prefix.bytes().filter(|b| *b == b'/').count() }
+}
+
+/// Directories; a path is inside when it is one of them or below one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Prefixes {
+    set: HashSet<Box<str>>,
+    depths: Depths,
+    /// As the file lists them, for people and for comparing rules.
+    pub(crate) listed: Vec<Box<str>>,
+}
+
+impl Prefixes {
+    pub(crate) fn add(&mut self, prefix: &str) {
+        self.depths.add(prefix);
+        self.listed.push(prefix.into());
+        self.set.insert(prefix.into());
+    }
+
+    pub(crate) fn hold(&self, path: &Normal<'_>) -> bool {
+        self.depths.ancestors(path).any(|ancestor| self.set.contains(ancestor))
+    }
+}
+
+/// A path pattern: `*` and `?` inside a component, `**` for any number of components.
+#[derive(Debug, Clone)]
+pub(crate) struct Glob {
+    pub(crate) text: Box<str>,
+    parts: Vec<Box<str>>,
+}
+
+impl Glob {
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        if !text.starts_with('/') {
+            return Err("a path pattern starts with `/`".into());
+        }
+        if text.len() > LENGTH {
+            return Err("a path pattern has at most 4096 bytes".into());
+        }
+        if let Some(sign) = text.chars().find(|c| "[]{}!\\".contains(*c)) {
+            return Err(format!("`{sign}` means nothing in a path pattern: there are `*`, `?` and `**`"));
+        }
+        let parts: Vec<Box<str>> = text.split('/').filter(|part| !part.is_empty()).map(Into::into).collect();
+        for part in &parts {
+            if matches!(&**part, "." | "..") {
+                return Err("`.` and `..` never occur in a normalised path, so this would never match".into());
+            }
+            if part.contains("**") && &**part != "**" {
+                return Err(format!("`**` stands alone between slashes, not in `{}`", escape(part)));
+            }
+        }
+        Ok(Self { text: text.into(), parts })
+    }
+
+    pub(crate) fn matches(&self, path: &Normal<'_>) -> bool {
+        let names: Vec<&str> = path.components().collect();
+        match_with_stars(&self.parts, &names, |part| &**part == "**", |part, name| match_name(part, name))
+    }
+}
+
+fn match_name(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    match_with_stars(&pattern, &name, |sign| *sign == '*', |sign, c| *sign == '?' || sign == c)
+}
+
+/// Matches with stars that stand for any run, going back only to the latest star: at most |pattern| x |name| steps.
+fn match_with_stars<P, N>(
+    pattern: &[P],
+    name: &[N],
+    is_star: impl Fn(&P) -> bool,
+    fits: impl Fn(&P, &N) -> bool,
+) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while let Some(item) = name.get(n) {
+        match pattern.get(p) {
+            Some(sign) if is_star(sign) => {
+                retry = Some((p, n));
+                p += 1;
+            }
+            Some(sign) if fits(sign, item) => {
+                p += 1;
+                n += 1;
+            }
+            _ => match retry {
+                Some((star, taken)) => {
+                    retry = Some((star, taken + 1));
+                    p = star + 1;
+                    n = taken + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.get(p..).is_some_and(|rest| rest.iter().all(is_star))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn normal(text: &str) -> Result<String, PathFault> {
+        Normal::new(text).map(|path| path.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        for (text, expected) in [
+            ("/a/b", "/a/b"),
+            ("/a/b/", "/a/b"),
+            ("//a//b", "/a/b"),
+            ("/a/./b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/a/b/../../c/.", "/c"),
+            ("/", "/"),
+            ("/.", "/"),
+            ("/a/..", "/"),
+            ("/...", "/..."),
+            ("/a/..b", "/a/..b"),
+        ] {
+            assert_eq!(normal(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert_eq!(normal(""), Err(PathFault::Empty));
+        assert_eq!(normal("a/b"), Err(PathFault::Relative));
+        assert_eq!(normal("~/b"), Err(PathFault::Relative));
+        assert_eq!(normal("/a/../../etc"), Err(PathFault::Escapes));
+        assert_eq!(normal("/a\0b"), Err(PathFault::Nul));
+        assert_eq!(normal(&"/a".repeat(3000)), Err(PathFault::TooLong));
+    }
+
+    #[test]
+    fn a_prefix_covers_itself_and_what_is_below_and_no_neighbour() {
+        let mut prefixes = Prefixes::default();
+        prefixes.add("/workspace/a");
+        for (path, inside) in [
+            ("/workspace/a", true),
+            ("/workspace/a/", true),
+            ("/workspace/a/b/c", true),
+            ("/workspace/ab", false),
+            ("/workspace", false),
+            ("/workspace/a/../b", false),
+            ("/x/../workspace/a/b", true),
+            ("/workspace/a/../../etc/passwd", false),
+        ] {
+            assert_eq!(prefixes.hold(&Normal::new(path).unwrap()), inside, "{path}");
+        }
+        let mut root = Prefixes::default();
+        root.add("/");
+        assert!(root.hold(&Normal::new("/anything").unwrap()) && root.hold(&Normal::new("/").unwrap()));
+    }
+
+    #[test]
+    fn deep_paths_stay_inside() {
+        let mut prefixes = Prefixes::default();
+        prefixes.add("/a/b");
+        assert!(prefixes.hold(&Normal::new(&format!("/a/b{}", "/x".repeat(500))).unwrap()));
+        assert!(prefixes.hold(&Normal::new(&format!("/a/b{}/.", "/x".repeat(500))).unwrap()));
+    }
+
+    #[test]
+    fn stars_stay_inside_their_component() {
+        let matches = |glob: &str, path: &str| Glob::new(glob).unwrap().matches(&Normal::new(path).unwrap());
+        assert!(matches("/w/*.md", "/w/a.md"));
+        assert!(!matches("/w/*.md", "/w/x/a.md"));
+        assert!(matches("/w/**/*.md", "/w/a.md"));
+        assert!(matches("/w/**/*.md", "/w/x/y/a.md"));
+        assert!(matches("/w/**", "/w"));
+        assert!(matches("/w/?", "/w/é"));
+        assert!(!matches("/w/?", "/w/ab"));
+        assert!(matches("/**/secret/**/x", "/a/secret/b/secret/c/x"));
+        assert!(!matches("/w/*.md", "/w/../etc/a.md"));
+        for bad in ["w/*", "/w/[ab]", "/w/a**", "/w/../x", "/w/{a,b}"] {
+            assert!(Glob::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn normalising_twice_changes_nothing(text in "(/|/\\.|/\\.\\.|/a|/b|/\u{e9}){0,12}") {
+            if let Ok(once) = Normal::new(&text) {
+                let again = Normal::new(once.as_str()).unwrap();
+                prop_assert_eq!(once.as_str(), again.as_str());
+                prop_assert_eq!((once.depth, once.ends), (again.depth, again.ends));
+            }
+        }
+    }
+}

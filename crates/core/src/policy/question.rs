@@ -1,0 +1,182 @@
+//! What policy is asked: one call, and what is known about it.
+//!
+//! Takes everything a rule can look at as plain borrowed data; core has no clock, no counters and no
+//! sessions of its own.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::clock::{Span, Timestamp};
+use crate::ids::{AgentName, CapabilityName};
+
+/// One call as policy sees it.
+#[derive(Clone, Copy)]
+pub struct Question<'q> {
+    /// Who asks.
+    pub agent: &'q AgentName,
+    /// What is asked.
+    pub capability: &'q CapabilityName,
+    /// With which arguments.
+    pub arguments: &'q Map<String, Value>,
+    /// At which account, after the configured default was filled in.
+    pub account: Option<&'q str>,
+    /// In which session of the gateway.
+    pub session: Option<&'q str>,
+    /// Whether that session was shown an item with an injection finding.
+    pub tainted: bool,
+    /// Where the targets of the call come from; nothing if nobody looked.
+    pub targets: Option<Origins>,
+    /// When.
+    pub now: Timestamp,
+    /// How often rules with a rate limit were used before.
+    pub rates: &'q dyn Rates,
+}
+
+impl<'q> Question<'q> {
+    /// A call about which nothing else is known: no session, no account, no counted calls.
+    #[must_use]
+    pub fn new(
+        agent: &'q AgentName,
+        capability: &'q CapabilityName,
+        arguments: &'q Map<String, Value>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            agent,
+            capability,
+            arguments,
+            account: None,
+            session: None,
+            tainted: false,
+            targets: None,
+            now,
+            rates: &NoRates,
+        }
+    }
+}
+
+impl fmt::Debug for Question<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the arguments: they are content.
+        f.debug_struct("Question")
+            .field("agent", self.agent)
+            .field("capability", self.capability)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts earlier calls. The database is behind it in the gateway.
+pub trait Rates {
+    /// How many calls of this agent were counted under this key within the last `window`.
+    fn count(&self, agent: &AgentName, key: RateKey, window: Span) -> u64;
+}
+
+/// Nothing was counted yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoRates;
+
+impl Rates for NoRates {
+    fn count(&self, _: &AgentName, _: RateKey, _: Span) -> u64 {
+        0
+    }
+}
+
+/// What a rate limit counts under, next to the agent: the same rule keeps its key when its line moves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RateKey(pub(crate) u64);
+
+impl fmt::Display for RateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rate_{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for RateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for RateKey {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+/// Where a target was first met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Named in the task the user gave.
+    Asked,
+    /// A contact, configured, or approved before.
+    Known,
+    /// First met in outside text.
+    Seen,
+    /// Never met before.
+    New,
+}
+
+impl Origin {
+    /// All origins.
+    pub const ALL: [Self; 4] = [Self::Asked, Self::Known, Self::Seen, Self::New];
+
+    /// The word used in policy files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Known => "known",
+            Self::Seen => "seen",
+            Self::New => "new",
+        }
+    }
+
+    /// The origin a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|origin| origin.as_str() == word)
+    }
+}
+
+/// The origins of all targets of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Origins(u8);
+
+impl Origins {
+    /// With one more.
+    #[must_use]
+    pub const fn with(self, origin: Origin) -> Self {
+        Self(self.0 | 1 << origin as u8)
+    }
+    /// Whether one of the targets has this origin.
+    #[must_use]
+    pub const fn has(self, origin: Origin) -> bool {
+        self.0 & (1 << origin as u8) != 0
+    }
+    /// Whether the call has no targets.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// Whether all of them are among the others.
+    #[must_use]
+    pub const fn within(self, others: Self) -> bool {
+        self.0 & !others.0 == 0
+    }
+}
+
+impl FromIterator<Origin> for Origins {
+    fn from_iter<I: IntoIterator<Item = Origin>>(origins: I) -> Self {
+        origins.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+impl fmt::Display for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = Origin::ALL.into_iter().filter(|o| self.has(*o)).map(Origin::as_str).collect();
+        f.write_str(&words.join(", "))
+    }
+}

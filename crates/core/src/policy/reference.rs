@@ -1,0 +1,551 @@
+//! A second, obvious evaluator, and a million random questions on which both must agree.
+//!
+//! The reference keeps rules in a list and reads them top to bottom; it shares no code with the engine but
+//! the tiers. Rules are made as data, written as YAML and loaded by the engine as any file would be.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::tests::{NOON, catalogue};
+use super::*;
+use crate::clock::{Span, Timestamp};
+use crate::ids::CapabilityName;
+
+/// Policies, and questions put to each: together more than a million cases.
+const POLICIES: u64 = 1_050;
+const QUESTIONS: u64 = 1_000;
+
+/// A small generator; the seed makes every run the same.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+    fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
+        items[self.roll(items.len() as u64) as usize]
+    }
+    fn tier(&mut self) -> Tier {
+        Tier::ALL[self.roll(4) as usize]
+    }
+    /// One or more of the items.
+    fn some(&mut self, items: &[&str]) -> Vec<String> {
+        (0..=self.roll(2)).map(|_| self.pick(items).to_owned()).collect()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Cond {
+    Prefix(bool, Vec<String>),
+    Limit(&'static str, i64),
+    Size(&'static str, i64),
+    Channel(bool, Vec<String>),
+    Labels(bool, Vec<String>),
+    Starts(String),
+    Within(Vec<String>),
+    Max(i64),
+    Tainted(bool),
+    Session(Vec<String>),
+    Account(Vec<String>),
+    Targets(Vec<String>),
+    Morning,
+}
+
+#[derive(Debug, Clone)]
+struct RefRule {
+    pattern: String,
+    tier: Tier,
+    conditions: Vec<Cond>,
+    rate: Option<(u64, Tier)>,
+}
+
+const NAMES: [&str; 13] = [
+    "filesystem.read",
+    "filesystem.copy",
+    "filesystem.write",
+    "email.send",
+    "email.list",
+    "email.reply",
+    "email.label",
+    "slack.send",
+    "slack.search",
+    "custom:deploy",
+    "custom:x",
+    "weather.look",
+    "system.time",
+];
+const PATTERNS: [&str; 19] = [
+    "filesystem.read",
+    "filesystem.copy",
+    "filesystem.*",
+    "files*",
+    "email.send",
+    "email.list",
+    "email.*",
+    "email.s*",
+    "email.label",
+    "slack.send",
+    "slack.*",
+    "custom:deploy",
+    "custom:*",
+    "weather.look",
+    "weather.*",
+    "w*",
+    "*",
+    "*",
+    "s*",
+];
+const PREFIXES: [&str; 9] = ["/", "/w", "/w/a", "/w/a/b", "/w/ab", "/w/b/", "/etc", "/w//a/./c", "/w/x/../a"];
+const PATHS: [&str; 16] = [
+    "/w/a",
+    "/w/a/b/c",
+    "/w/ab",
+    "/w/ab/x",
+    "/w",
+    "/",
+    "/etc/passwd",
+    "/w/b/../a/x",
+    "/w/a/../../etc",
+    "//w//a",
+    "/w/a/c/",
+    "relative/x",
+    "",
+    "/../x",
+    "/w/./b",
+    "/w/a/b",
+];
+const CHANNELS: [&str; 3] = ["general", "random", "ops"];
+const LABELS: [&str; 3] = ["inbox", "trash", "spam"];
+const DOMAINS: [&str; 3] = ["corp.org", "b.net", "evil.org"];
+const SESSIONS: [&str; 3] = ["s1", "s2", "s3"];
+const ORIGINS: [&str; 4] = ["asked", "known", "seen", "new"];
+
+/// Which conditions a pattern can have at all, by what its capabilities take.
+fn condition(dice: &mut Dice, pattern: &str) -> Cond {
+    let has = |service: &str| {
+        pattern.starts_with(service)
+            || matches!(pattern, "*" | "custom:deploy" | "custom:*")
+            || (pattern == "s*" && service == "slack")
+            || pattern.starts_with('w')
+    };
+    loop {
+        return match dice.roll(13) {
+            0 | 1 if has("files") => Cond::Prefix(dice.roll(3) == 0, dice.some(&PREFIXES)),
+            2 if matches!(pattern, "email.list" | "email.*" | "filesystem.read" | "slack.*" | "*") => {
+                Cond::Limit(dice.pick(&["lt", "lte", "gt", "gte"]), dice.roll(4) as i64)
+            }
+            3 if (has("files") && pattern != "filesystem.read" && pattern != "filesystem.copy")
+                || matches!(pattern, "email.*" | "email.send" | "slack.send") =>
+            {
+                Cond::Size(dice.pick(&["lt", "lte", "gt", "gte"]), 1 + dice.roll(5) as i64)
+            }
+            4 if has("slack") => Cond::Channel(dice.roll(2) == 0, dice.some(&CHANNELS)),
+            5 if matches!(pattern, "email.label" | "email.*" | "*") => {
+                Cond::Labels(dice.roll(2) == 0, dice.some(&LABELS))
+            }
+            6 if has("slack") => Cond::Starts(dice.pick(&["g", "r", ""]).to_owned()),
+            7 if matches!(pattern, "email.send" | "email.*" | "email.s*" | "*" | "custom:*") => {
+                Cond::Within(dice.some(&DOMAINS))
+            }
+            8 if matches!(pattern, "email.send" | "email.*" | "email.s*" | "*" | "custom:*") => {
+                Cond::Max(1 + dice.roll(3) as i64)
+            }
+            9 => Cond::Tainted(dice.roll(2) == 0),
+            10 => Cond::Session(dice.some(&SESSIONS)),
+            11 => Cond::Account(dice.some(&["work", "home"])),
+            12 if dice.roll(2) == 0 => Cond::Morning,
+            12 => Cond::Targets(dice.some(&ORIGINS)),
+            _ => continue,
+        };
+    }
+}
+
+fn rules(dice: &mut Dice, most: u64) -> Vec<RefRule> {
+    (0..dice.roll(most + 1))
+        .map(|_| {
+            let pattern = dice.pick(&PATTERNS).to_owned();
+            let mut conditions: Vec<Cond> = Vec::new();
+            for _ in 0..dice.roll(4) {
+                let one = condition(dice, &pattern);
+                let kind = std::mem::discriminant(&one);
+                if !conditions.iter().any(|other| std::mem::discriminant(other) == kind) {
+                    conditions.push(one);
+                }
+            }
+            let rate = (dice.roll(6) == 0).then(|| (1 + dice.roll(3), dice.tier()));
+            RefRule { pattern, tier: dice.tier(), conditions, rate }
+        })
+        .collect()
+}
+
+/// Writes rules as a person would.
+fn yaml(rules: &[RefRule]) -> String {
+    let mut text = String::new();
+    for rule in rules {
+        let _ = writeln!(text, "  - capability: \"{}\"\n    tier: {}", rule.pattern, rule.tier);
+        if rule.conditions.is_empty() && rule.rate.is_none() {
+            continue;
+        }
+        text.push_str("    conditions:\n");
+        for condition in &rule.conditions {
+            let any = |any: &bool| if *any { "any_" } else { "" };
+            let line = match condition {
+                Cond::Prefix(a, list) => format!("{}path_prefix: {list:?}", any(a)),
+                Cond::Limit(by, bound) => format!("limit_{by}: {bound}"),
+                Cond::Size(by, bound) => format!("content_size_{by}: {bound}"),
+                Cond::Channel(a, list) => format!("{}channel_in: {list:?}", any(a)),
+                Cond::Labels(a, list) => format!("{}add_labels_in: {list:?}", any(a)),
+                Cond::Starts(start) => format!("channel_matches: \"{start}[a-z]*\""),
+                Cond::Within(list) => format!("recipients_within: {list:?}"),
+                Cond::Max(max) => format!("recipients_max: {max}"),
+                Cond::Tainted(truth) => format!("tainted: {truth}"),
+                Cond::Session(list) => format!("agent_session: {list:?}"),
+                Cond::Account(list) => format!("account: {list:?}"),
+                Cond::Targets(list) => format!("targets: {list:?}"),
+                Cond::Morning => "hours: {from: \"06:00\", to: \"12:00\", zone: UTC}".to_owned(),
+            };
+            let _ = writeln!(text, "      {line}");
+        }
+        if let Some((max, on_exceed)) = rule.rate {
+            let _ = writeln!(text, "      rate_limit: {{max: {max}, window: 10m, on_exceed: {on_exceed}}}");
+        }
+    }
+    text
+}
+
+/// What a question holds, next to its arguments.
+struct Case {
+    capability: &'static str,
+    arguments: Map<String, Value>,
+    account: Option<&'static str>,
+    session: Option<&'static str>,
+    tainted: bool,
+    targets: Option<Vec<Origin>>,
+    now: Timestamp,
+    counted: u64,
+}
+
+fn case(dice: &mut Dice) -> Case {
+    let capability = NAMES[dice.roll(13) as usize];
+    let path = |dice: &mut Dice| if dice.roll(40) == 0 { json!(7) } else { json!(dice.pick(&PATHS)) };
+    let mut arguments = Map::new();
+    let mut put = |name: &str, value: Value| drop(arguments.insert(name.to_owned(), value));
+    match capability {
+        "filesystem.copy" => {
+            put("source", path(dice));
+            put("destination", path(dice));
+        }
+        "slack.search" | "slack.send" => {
+            put("channel", if dice.roll(20) == 0 { json!(null) } else { json!(dice.pick(&CHANNELS)) })
+        }
+        "email.send" | "email.reply" => {
+            for name in ["to", "cc", "bcc"] {
+                if dice.roll(2) == 0 {
+                    let list: Vec<String> =
+                        (0..dice.roll(3)).map(|n| format!("p{n}@{}", dice.pick(&DOMAINS))).collect();
+                    put(name, if dice.roll(2) == 0 { json!(list) } else { json!(list.join(", ")) });
+                }
+            }
+            if dice.roll(30) == 0 {
+                put("to", json!("nobody"));
+            }
+        }
+        "email.label" => put("add_labels", json!(dice.some(&LABELS))),
+        _ => {
+            if dice.roll(8) > 0 {
+                put("path", path(dice));
+            }
+            if capability.starts_with("custom") && dice.roll(3) == 0 {
+                put("cwd", path(dice));
+                put("channel", json!(dice.some(&CHANNELS)));
+                put("to", json!(format!("x@{}", dice.pick(&DOMAINS))));
+            }
+        }
+    }
+    if dice.roll(2) == 0 && matches!(capability, "email.list" | "filesystem.read" | "slack.search" | "custom:x") {
+        put("limit", if dice.roll(20) == 0 { json!("many") } else { json!(dice.roll(5)) });
+    }
+    if dice.roll(2) == 0 && matches!(capability, "filesystem.write" | "custom:x") {
+        put("content", json!("x".repeat(dice.roll(7) as usize)));
+    }
+    if dice.roll(2) == 0 && matches!(capability, "email.send" | "email.reply") {
+        put("body", json!("x".repeat(dice.roll(7) as usize)));
+    }
+    Case {
+        capability,
+        arguments,
+        account: [None, Some("work"), Some("home")][dice.roll(3) as usize],
+        session: [None, Some("s1"), Some("s2")][dice.roll(3) as usize],
+        tainted: dice.roll(2) == 0,
+        targets: (dice.roll(3) > 0).then(|| (0..dice.roll(3)).map(|_| Origin::ALL[dice.roll(4) as usize]).collect()),
+        now: NOON + Span::from_hours(dice.roll(48)),
+        counted: dice.roll(4),
+    }
+}
+
+/// Three-valued, as the language is: a condition that cannot be decided is neither.
+#[derive(Clone, Copy, PartialEq)]
+enum Truth {
+    Yes,
+    No,
+    Unclear,
+}
+
+fn truth(value: bool) -> Truth {
+    if value { Truth::Yes } else { Truth::No }
+}
+
+fn all(list: Vec<Truth>) -> Truth {
+    if list.contains(&Truth::No) {
+        Truth::No
+    } else if list.contains(&Truth::Unclear) {
+        Truth::Unclear
+    } else {
+        truth(!list.is_empty())
+    }
+}
+
+fn any(list: Vec<Truth>) -> Truth {
+    if list.contains(&Truth::Yes) {
+        Truth::Yes
+    } else if list.contains(&Truth::Unclear) {
+        Truth::Unclear
+    } else {
+        Truth::No
+    }
+}
+
+fn normal(path: &str) -> Option<Vec<String>> {
+    let rest = path.strip_prefix('/')?;
+    let mut parts: Vec<String> = Vec::new();
+    for part in rest.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name.to_owned()),
+        }
+    }
+    Some(parts)
+}
+
+/// Kinds of arguments the reference knows by heart.
+fn takes(capability: &str, what: &str) -> Vec<&'static str> {
+    let custom = capability.starts_with("custom") || capability.starts_with("weather");
+    match (what, capability) {
+        ("path", "filesystem.copy") => vec!["source", "destination"],
+        ("path", "filesystem.read" | "filesystem.write") => vec!["path"],
+        ("path", _) if custom => vec!["path", "cwd"],
+        ("content", "filesystem.write") => vec!["content"],
+        ("content", "email.send" | "email.reply") => vec!["body"],
+        ("content", "slack.send") => vec!["text"],
+        ("content", _) if custom => vec!["content"],
+        ("to", "email.send" | "email.reply") => vec!["to", "cc", "bcc"],
+        ("to", _) if custom => vec!["to"],
+        _ => vec![],
+    }
+}
+
+fn recipients(case: &Case) -> Option<Option<Vec<String>>> {
+    let names = takes(case.capability, "to");
+    if names.is_empty() || !case.arguments.contains_key("to") {
+        return Some(None);
+    }
+    let mut domains = Vec::new();
+    for value in names.iter().filter_map(|name| case.arguments.get(*name)) {
+        let texts: Vec<String> = match value {
+            Value::Array(list) => list.iter().map(|item| item.as_str().unwrap().to_owned()).collect(),
+            text => text.as_str().unwrap().split(", ").filter(|t| !t.is_empty()).map(str::to_owned).collect(),
+        };
+        for text in texts {
+            domains.push(text.split_once('@')?.1.to_owned());
+        }
+    }
+    Some((!domains.is_empty()).then_some(domains))
+}
+
+fn compare(by: &str, left: i64, right: i64) -> bool {
+    match by {
+        "lt" => left < right,
+        "lte" => left <= right,
+        "gt" => left > right,
+        _ => left >= right,
+    }
+}
+
+fn holds(condition: &Cond, case: &Case) -> Truth {
+    match condition {
+        Cond::Prefix(one_is_enough, prefixes) => {
+            let values: Vec<&Value> =
+                takes(case.capability, "path").iter().filter_map(|name| case.arguments.get(*name)).collect();
+            let Some(paths) = values.iter().map(|value| normal(value.as_str()?)).collect::<Option<Vec<_>>>() else {
+                return Truth::Unclear;
+            };
+            let inside: Vec<Truth> = paths
+                .iter()
+                .map(|path| truth(prefixes.iter().any(|prefix| path.starts_with(&normal(prefix).unwrap()))))
+                .collect();
+            if *one_is_enough { any(inside) } else { all(inside) }
+        }
+        Cond::Limit(by, bound) => match case.arguments.get("limit") {
+            None => Truth::No,
+            Some(value) => value.as_i64().map_or(Truth::Unclear, |limit| truth(compare(by, limit, *bound))),
+        },
+        Cond::Size(by, bound) => {
+            let names = takes(case.capability, "content");
+            let size: usize =
+                names.iter().filter_map(|name| case.arguments.get(*name)).map(|v| v.as_str().unwrap().len()).sum();
+            truth(!names.is_empty() && compare(by, size as i64, *bound))
+        }
+        Cond::Channel(one, list) => {
+            elements(case.arguments.get("channel"), *one, |text| list.iter().any(|own| own == text))
+        }
+        Cond::Labels(one, list) => {
+            elements(case.arguments.get("add_labels"), *one, |text| list.iter().any(|own| own == text))
+        }
+        Cond::Starts(start) => elements(case.arguments.get("channel"), false, |text| text.starts_with(start)),
+        Cond::Within(list) => match recipients(case) {
+            None => Truth::Unclear,
+            Some(domains) => truth(domains.is_some_and(|domains| domains.iter().all(|domain| list.contains(domain)))),
+        },
+        Cond::Max(max) => match recipients(case) {
+            None => Truth::Unclear,
+            Some(domains) => truth(domains.is_some_and(|domains| domains.len() as i64 <= *max)),
+        },
+        Cond::Tainted(expected) => truth(case.tainted == *expected),
+        Cond::Session(list) => truth(case.session.is_some_and(|own| list.iter().any(|other| other == own))),
+        Cond::Account(list) => truth(case.account.is_some_and(|own| list.iter().any(|other| other == own))),
+        Cond::Targets(list) => match &case.targets {
+            None => Truth::Unclear,
+            Some(targets) => {
+                all(targets.iter().map(|origin| truth(list.iter().any(|own| own == origin.as_str()))).collect())
+            }
+        },
+        Cond::Morning => truth((6..12).contains(&(case.now.as_seconds() / 3600 % 24))),
+    }
+}
+
+fn elements(value: Option<&Value>, one_is_enough: bool, test: impl Fn(&str) -> bool) -> Truth {
+    let single = |value: &Value| value.as_str().map_or(Truth::Unclear, |text| truth(test(text)));
+    let list = match value {
+        None => vec![],
+        Some(Value::Array(list)) => list.iter().map(single).collect(),
+        Some(value) => vec![single(value)],
+    };
+    if one_is_enough { any(list) } else { all(list) }
+}
+
+/// The first rule that applies: its number and the tier it asks for.
+fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier)> {
+    for (n, rule) in rules.iter().enumerate() {
+        let named = match rule.pattern.strip_suffix('*') {
+            Some(start) => case.capability.starts_with(start),
+            None => case.capability == rule.pattern,
+        };
+        if !named {
+            continue;
+        }
+        let mut held: Vec<Truth> = rule.conditions.iter().map(|condition| holds(condition, case)).collect();
+        held.push(Truth::Yes);
+        let mut tier = match all(held) {
+            Truth::No => continue,
+            Truth::Yes => rule.tier,
+            Truth::Unclear => rule.tier.max(Tier::ApprovalRequired),
+        };
+        if let Some((max, on_exceed)) = rule.rate
+            && case.counted >= max
+        {
+            tier = tier.max(on_exceed);
+        }
+        return Some((n, tier));
+    }
+    None
+}
+
+#[test]
+fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
+    let mut dice = Dice(0x5eed_1234_abcd_0001);
+    let catalogue = catalogue();
+    let agents = [AgentName::new("clerk").unwrap(), AgentName::new("maid").unwrap(), AgentName::new("nobody").unwrap()];
+    let mut tiers: BTreeMap<Tier, u64> = BTreeMap::new();
+    let mut raised_by_floor = 0_u64;
+    for _ in 0..POLICIES {
+        let (system, org) = (rules(&mut dice, 5), rules(&mut dice, 12));
+        let files = [rules(&mut dice, 12), rules(&mut dice, 12)];
+        let default = (dice.roll(3) > 0).then(|| dice.tier());
+        let org_text = format!(
+            "{}overrides:\n{}",
+            default.map_or_else(String::new, |tier| format!("defaults: {{tier: {tier}}}\n")),
+            yaml(&org)
+        );
+        let agent_text = |rules: &[RefRule]| format!("rules:\n{}", yaml(rules));
+        let sources =
+            super::tests::sources(&org_text, &[("clerk", &agent_text(&files[0])), ("maid", &agent_text(&files[1]))]);
+        let loaded = Policy::load_with_system(&agent_text(&system), &sources, &catalogue);
+        let policy = loaded.unwrap_or_else(|errors| panic!("{errors}")).policy;
+        for n in 0..QUESTIONS {
+            let case = case(&mut dice);
+            let who = dice.roll(3) as usize;
+            let capability = CapabilityName::new(case.capability).unwrap();
+            let rates = Flat(case.counted);
+            let question = Question {
+                account: case.account,
+                session: case.session,
+                tainted: case.tainted,
+                targets: case.targets.as_ref().map(|list| list.iter().copied().collect()),
+                rates: &rates,
+                ..Question::new(&agents[who], &capability, &case.arguments, case.now)
+            };
+            let verdict = policy.judge(&question);
+
+            let agent_hit = files.get(who).and_then(|rules| first(rules, &case));
+            let (org_hit, system_hit) = (first(&org, &case), first(&system, &case));
+            let known = !case.capability.starts_with("custom") && !case.capability.starts_with("weather");
+            let reads = ["filesystem.read", "email.list", "slack.search", "system.time"].contains(&case.capability);
+            let default = default.unwrap_or(if known && reads { Tier::Notify } else { Tier::ApprovalRequired });
+            let base = agent_hit.or(org_hit).map_or(default, |(_, tier)| tier);
+            let floor = [org_hit, system_hit].into_iter().flatten().map(|(_, tier)| tier).max();
+            let unknown = case.capability.starts_with("weather").then_some(Tier::ApprovalRequired);
+            let expected = [Some(base), floor, unknown].into_iter().flatten().max().unwrap();
+
+            let context =
+                || format!("{case:?}\n{org_text}\n{}\n{verdict:?}", agent_text(files.get(who).map_or(&[][..], |f| f)));
+            assert_eq!(verdict.tier, expected, "{}", context());
+            let number = |hit: Option<Hit>| hit.map(|hit| hit.rule.rule as usize);
+            assert_eq!(number(verdict.agent), agent_hit.map(|(n, _)| n), "{}", context());
+            assert_eq!(number(verdict.org), org_hit.map(|(n, _)| n), "{}", context());
+            assert_eq!(number(verdict.system), system_hit.map(|(n, _)| n), "{}", context());
+            // No lower layer loosens a floor.
+            assert!(floor.is_none_or(|floor| verdict.tier >= floor), "{}", context());
+            if n % 10 == 0 {
+                assert_eq!(policy.explain(&question).verdict, verdict, "{}", context());
+            }
+            raised_by_floor += u64::from(verdict.tier > base);
+            *tiers.entry(verdict.tier).or_default() += 1;
+        }
+    }
+    // The cases are not all of one sort.
+    assert_eq!(tiers.len(), 4, "{tiers:?}");
+    assert!(tiers.values().all(|n| *n > 20_000) && raised_by_floor > 50_000, "{tiers:?} {raised_by_floor}");
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} {:?} {:?} {:?} {} {:?} {} {}",
+            self.capability,
+            self.arguments,
+            self.account,
+            self.session,
+            self.tainted,
+            self.targets,
+            self.now,
+            self.counted
+        )
+    }
+}

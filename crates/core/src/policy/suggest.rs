@@ -1,0 +1,107 @@
+//! Words for people: the nearest known word, and foreign text made safe to print.
+
+use std::fmt::Write as _;
+
+/// Longest foreign text in a message, in characters.
+const SHOWN: usize = 60;
+
+/// The known word that is probably meant, if one is close enough to be worth naming.
+pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.chars().count() > 64 {
+        return None;
+    }
+    let allowed = match word.chars().count() {
+        0..=2 => 0,
+        3..=5 => 1,
+        6..=9 => 2,
+        _ => 3,
+    };
+    known
+        .into_iter()
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= 4)
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (change, add, drop, swap of neighbours) that turn one word into the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    let mut last = None;
+    for (i, a) in from.chars().enumerate() {
+        let mut next = Vec::with_capacity(row.len());
+        next.push(i + 1);
+        for (j, &b) in to.iter().enumerate() {
+            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX - 1);
+            let mut cost = (at(&row, j) + usize::from(a != b)).min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
+            let swapped = j > 0 && last == Some(b) && to.get(j - 1) == Some(&a);
+            if swapped && !before.is_empty() {
+                cost = cost.min(at(&before, j - 1) + 1);
+            }
+            next.push(cost);
+        }
+        before = std::mem::replace(&mut row, next);
+        last = Some(a);
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Whether a character could move, hide or recolour what a person reads.
+pub(crate) fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Foreign text with nothing invisible in it, cut to length.
+pub(crate) fn escape(text: &str) -> String {
+    let mut shown = String::new();
+    for (n, c) in text.chars().enumerate() {
+        if n == SHOWN {
+            shown.push('…');
+            break;
+        }
+        if is_unsafe(c) {
+            let _ = write!(shown, "{}", c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// A JSON value as one short line.
+pub(crate) fn show_value(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => format!("`{}`", escape(text)),
+        other => {
+            let text = other.to_string();
+            escape(&text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_is_recognised_and_a_stranger_is_not() {
+        let known = ["capability", "tier", "reason", "conditions"];
+        assert_eq!(closest("capabilty", known), Some("capability"));
+        assert_eq!(closest("teir", known), Some("tier"));
+        assert_eq!(closest("condition", known), Some("conditions"));
+        assert_eq!(closest("colour", known), None);
+        assert_eq!(closest("", known), None);
+    }
+
+    #[test]
+    fn foreign_text_is_cut_and_made_visible() {
+        assert_eq!(escape("a\u{1b}[2J\u{202e}b"), "a\\u{1b}[2J\\u{202e}b");
+        assert_eq!(escape(&"x".repeat(100)).chars().count(), SHOWN + 1);
+    }
+}
