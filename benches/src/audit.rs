@@ -72,7 +72,8 @@ fn appends(runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
         },
         || disk.syncs(ALONE),
     )?;
-    let together = in_turns(ROUNDS, || append_together(runtime, &bench, WRITERS, WRITERS * EACH), || disk.syncs(ALONE))?;
+    let together =
+        in_turns(ROUNDS, || append_together(runtime, &bench, WRITERS, WRITERS * EACH), || disk.syncs(ALONE))?;
     let entries = runtime.block_on(bench.store.logs())?.first().map(|(_, head)| head.size);
     anyhow::ensure!(
         entries == Some(((ROUNDS + 1) * (ALONE + WRITERS * EACH)) as u64),
@@ -143,7 +144,11 @@ fn long_log(runtime: &Runtime) -> anyhow::Result<(Vec<Row>, Vec<String>)> {
     fill(runtime, &bench)?;
     let filled = filled.elapsed().as_secs_f64();
     let exported = export_all(runtime, &bench)?;
-    let trust = |threads| Trust { key: Some(exported.signer.key().clone()), anchors: Vec::new(), threads: NonZero::new(threads) };
+    let trust = |threads| Trust {
+        key: Some(exported.signer.key().clone()),
+        anchors: Vec::new(),
+        threads: NonZero::new(threads),
+    };
     let check = |threads| {
         let export = Export {
             log: &exported.log,

@@ -34,7 +34,8 @@ impl Rows {
 
     fn next(&mut self) -> Bare {
         self.made += 1;
-        let id = (u128::from(self.made) << 64 | u128::from(self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_be_bytes();
+        let id =
+            (u128::from(self.made) << 64 | u128::from(self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_be_bytes();
         Bare { id, body: vec![b'x'; self.length] }
     }
 }

@@ -97,7 +97,10 @@ impl Mails {
     fn next(&mut self) -> anyhow::Result<Admission> {
         self.made += 1;
         let agent = AgentName::new(&format!("clerk-{}", self.made % AGENTS))?;
-        let text = format!("Dear Li, here is number {}. It is as long as a short e-mail is: two lines or three, a greeting, and one question at the end. Would Tuesday suit you?", self.made);
+        let text = format!(
+            "Dear Li, here is number {}. It is as long as a short e-mail is: two lines or three, a greeting, and one question at the end. Would Tuesday suit you?",
+            self.made
+        );
         let arguments = json!({"to": ["li@northpeak.example"], "subject": "Tuesday", "text": text});
         let ids: &dyn Ids = &self.ids;
         Ok(Admission {

@@ -85,7 +85,11 @@ impl fmt::Display for Row {
             _ => "**below**",
         };
         let range = format!("{} … {}", figure(ratio.low), figure(ratio.high));
-        writeln!(f, "| {what} | {ours} | {against} | {floor} | **{}** ({range}) | {wanted} | {word} |", figure(ratio.middle))
+        writeln!(
+            f,
+            "| {what} | {ours} | {against} | {floor} | **{}** ({range}) | {wanted} | {word} |",
+            figure(ratio.middle)
+        )
     }
 }
 
@@ -112,7 +116,8 @@ pub fn figure(number: f64) -> String {
     if size >= 1_000.0 {
         let whole = format!("{number:.0}");
         let (sign, digits) = whole.strip_prefix('-').map_or(("", whole.as_str()), |digits| ("-", digits));
-        let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+        let parts: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
         return format!("{sign}{}", parts.join(","));
     }
     match size {
@@ -198,7 +203,10 @@ mod tests {
 
     #[test]
     fn figures_keep_the_digits_that_mean_something() {
-        assert_eq!([0.456, 12.34, 123.4, 12_345.6, -1_234_567.0].map(figure), ["0.46", "12.3", "123", "12,346", "-1,234,567"]);
+        assert_eq!(
+            [0.456, 12.34, 123.4, 12_345.6, -1_234_567.0].map(figure),
+            ["0.46", "12.3", "123", "12,346", "-1,234,567"]
+        );
         assert_eq!(figure(f64::NAN), "?");
     }
 }

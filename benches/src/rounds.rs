@@ -110,8 +110,7 @@ pub fn median(mut figures: Vec<f64>) -> Median {
     figures.sort_by(f64::total_cmp);
     let at = |place: usize| figures.get(place).copied().unwrap_or(f64::NAN);
     let half = figures.len() / 2;
-    let middle =
-        if figures.len() % 2 == 0 { f64::midpoint(at(half.saturating_sub(1)), at(half)) } else { at(half) };
+    let middle = if figures.len() % 2 == 0 { f64::midpoint(at(half.saturating_sub(1)), at(half)) } else { at(half) };
     Median { middle, low: at(0), high: at(figures.len().saturating_sub(1)) }
 }
 
@@ -139,7 +138,7 @@ mod tests {
             Ok(Took { count, wall: Duration::from_secs(1), cpu: Duration::ZERO })
         };
         let pair = in_turns(2, || side('o', 1), || side('f', 2)).unwrap();
-        assert_eq!(*order.borrow(), "foof" .to_owned() + "fo");
+        assert_eq!(*order.borrow(), "foof".to_owned() + "fo");
         assert_eq!((pair.ours.len(), pair.floor.len()), (2, 2));
         assert_eq!(pair.ratio(Took::per_second).middle, 0.5);
     }

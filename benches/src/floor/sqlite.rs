@@ -18,8 +18,7 @@ const SETTINGS: &str = "PRAGMA journal_mode = wal; PRAGMA synchronous = FULL; PR
      PRAGMA mmap_size = 0";
 const TABLE: &str = "CREATE TABLE jobs (id BLOB NOT NULL PRIMARY KEY, state INTEGER NOT NULL, body BLOB NOT NULL) \
      STRICT, WITHOUT ROWID; CREATE INDEX waiting ON jobs (id) WHERE state = 0";
-const PLAIN: &str =
-    "CREATE TABLE jobs (id BLOB NOT NULL PRIMARY KEY, state INTEGER NOT NULL, body BLOB NOT NULL) STRICT, WITHOUT ROWID";
+const PLAIN: &str = "CREATE TABLE jobs (id BLOB NOT NULL PRIMARY KEY, state INTEGER NOT NULL, body BLOB NOT NULL) STRICT, WITHOUT ROWID";
 
 enum Job {
     Insert(Bare, oneshot::Sender<()>),
