@@ -5,6 +5,8 @@
 pub mod postgres;
 pub mod sqlite;
 
+use crate::load;
+
 /// One row of a floor: an id and as many bytes as ours would have to keep.
 #[derive(Debug, Clone)]
 pub struct Bare {
@@ -27,9 +29,9 @@ impl Rows {
         Self { made: 0, length }
     }
 
-    /// So many, dealt out to so many callers.
+    /// So many for each of so many callers.
     pub fn dealt(&mut self, callers: usize, each: usize) -> Vec<Vec<Bare>> {
-        (0..callers).map(|_| (0..each).map(|_| self.next()).collect()).collect()
+        load::dealt(callers, (0..callers * each).map(|_| self.next()).collect())
     }
 
     fn next(&mut self) -> Bare {

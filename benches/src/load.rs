@@ -89,9 +89,9 @@ impl Mails {
         Self { ids: SeededIds::new(7), made: 0, delay }
     }
 
-    /// So many, dealt out to so many callers.
+    /// So many for each of so many callers.
     pub fn dealt(&mut self, callers: usize, each: usize) -> anyhow::Result<Vec<Vec<Admission>>> {
-        (0..callers).map(|_| (0..each).map(|_| self.next()).collect()).collect()
+        Ok(dealt(callers, (0..callers * each).map(|_| self.next()).collect::<Result<_, _>>()?))
     }
 
     fn next(&mut self) -> anyhow::Result<Admission> {
@@ -129,6 +129,18 @@ impl Mails {
             reverses: None,
         })
     }
+}
+
+/// Deals things out one by one, so that callers who are equally fast use them in the order they were made:
+/// ids sort by age, and a gateway mints them as calls come in.
+pub fn dealt<T>(callers: usize, things: Vec<T>) -> Vec<Vec<T>> {
+    let mut piles: Vec<Vec<T>> = (0..callers).map(|_| Vec::with_capacity(things.len() / callers.max(1))).collect();
+    for (place, thing) in things.into_iter().enumerate() {
+        if let Some(pile) = piles.get_mut(place % callers.max(1)) {
+            pile.push(thing);
+        }
+    }
+    piles
 }
 
 /// What such an admission must at least keep: its action and its audit entry, in bytes.
