@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
 mod command;
+mod packages;
 mod postgres;
 mod report;
 
@@ -107,6 +108,11 @@ fn test(asked: &Asked) -> Report {
         // A strict run has failed by now; the remaining tests still say what they can.
         tests = tests.without("SLUICE_TEST_STRICT");
     }
+    // Without it nobody can see whether an answer left before its bytes were on disk.
+    report.time("strace", || match packages::need("strace", "strace") {
+        Ok(()) => (Outcome::Passed, ()),
+        Err(reason) => (Outcome::Skipped(format!("syncs to disk were not watched: {reason}")), ()),
+    });
     report.run("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.

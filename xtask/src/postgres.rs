@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use crate::command::Line;
+use crate::packages::{self, said};
 
 /// The variable in which tests find the server.
 pub const URL: &str = "SLUICE_TEST_POSTGRES";
@@ -66,10 +67,9 @@ impl Drop for Guard {
 
 /// Finds or installs the programs, makes a cluster and starts it.
 pub fn start() -> Result<Server, String> {
-    let root = said(&Line::new(&["id", "-u"]))? == "0";
-    let programs = find_programs().or_else(|| install(root).and_then(|()| find_programs()));
+    let programs = find_programs().or_else(|| packages::install("postgresql").and_then(|()| find_programs()));
     let programs = programs.ok_or("the server programs are not installed (Debian: apt-get install postgresql)")?;
-    let other = if root { become_other()? } else { Vec::new() };
+    let other = if packages::is_root() { become_other()? } else { Vec::new() };
     let folder = said(&as_other(&other, &["mktemp", "-d", "/tmp/sluice-pg.XXXXXX"]))?;
     let guard = Guard::watch(&folder, &programs, &other)?;
 
@@ -114,20 +114,6 @@ fn version(folder: &Path) -> Option<u32> {
     folder.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
-/// Installs the Debian package, where that is ours to do. What the machine already has is not upgraded.
-fn install(root: bool) -> Option<()> {
-    if !root || said(&Line::new(&["apt-get", "--version"])).is_err() {
-        return None;
-    }
-    let apt = |words: &[&str]| Line::new(&["apt-get", "-q", "-y"]).args(words).env("DEBIAN_FRONTEND", "noninteractive");
-    for line in [apt(&["update"]), apt(&["install", "--no-upgrade", "--no-install-recommends", "postgresql"])] {
-        println!("\n$ {line}");
-        // An update may fail for one source and still have fetched the one that matters.
-        line.status().ok()?;
-    }
-    Some(())
-}
-
 /// PostgreSQL refuses to run as root: the words that make a command run as somebody else.
 fn become_other() -> Result<Vec<&'static str>, String> {
     let ways: [(&str, &[&str]); 4] = [
@@ -167,16 +153,6 @@ fn ran(line: &Line) -> Result<(), String> {
     said(line).map(drop)
 }
 
-/// Runs a line and gives what it printed.
-fn said(line: &Line) -> Result<String, String> {
-    let output = line.output().map_err(|error| format!("`{line}` could not be started: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`{line}` failed: {}", complaint.trim().lines().next_back().unwrap_or("without a word")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,11 +169,5 @@ mod tests {
         assert!(Path::new(&folder).is_dir());
         drop(guard);
         assert!(!Path::new(&folder).exists());
-    }
-
-    #[test]
-    fn a_failing_program_is_quoted_in_the_reason() {
-        let reason = said(&Line::new(&["sh", "-c", "echo disk is full >&2; exit 1"])).unwrap_err();
-        assert!(reason.ends_with("disk is full"), "{reason}");
     }
 }

@@ -364,6 +364,14 @@ pub struct Approval {
     pub items: u32,
 }
 
+impl Approval {
+    /// Whether its time is up, even if no loop came by to write that down.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        matches!(self.state, ApprovalState::Pending { expires_at } if now >= expires_at)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ pub mod export;
 pub mod key;
 pub mod note;
 pub mod prove;
+mod sha;
 pub mod tree;
 pub mod verify;
 

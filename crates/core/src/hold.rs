@@ -25,6 +25,8 @@ pub const DOUBT_ROUNDS: u32 = 3;
 pub struct Claim {
     /// Who claimed.
     pub node: NodeName,
+    /// In which life: counts the starts of the node. Claims of an earlier life are nobody's any more.
+    pub life: u64,
     /// Counts the claims of this hold; a result with an older number comes from a fenced node.
     pub epoch: u64,
     /// When others may conclude that the node is gone.

@@ -24,6 +24,7 @@ pub mod recipients;
 pub mod refusal;
 pub mod rollback;
 pub mod tier;
+pub mod timekeeping;
 
 pub use action::{Action, Digest};
 pub use actor::Actor;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-pub use condition::read::Rate;
+pub use condition::span::Rate;
 pub use diff::{Change, Diff, Direction, Reach};
 pub use explain::{ConditionLine, Explanation, LayerLine, RuleLine, RuleState};
 pub use fault::{Fault, LoadErrors, Place, Severity};

@@ -1,5 +1,7 @@
 //! Exports that were tampered with: every edit before the last checkpoint is found and named.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop where it fails")]
+
 use std::num::NonZero;
 use std::ops::Range;
 
@@ -55,7 +57,7 @@ fn fact(log: &NodeName, salt: &str, seq: u64) -> Fact {
     let kinds = ["call.asked", "hold.held", "approval.granted", "hold.done", "policy.changed"];
     let text = format!("{salt}{seq}");
     let mut fact = Fact::new(kinds[seq as usize % kinds.len()], Actor::Node(log.clone())).with("note", &text);
-    if seq % 3 == 0 {
+    if seq.is_multiple_of(3) {
         fact.hold = Some(HoldId::from_bits(u128::from(seq)));
         fact.commitments.insert("arguments".into(), commit(&[7; 32], text.as_bytes()));
     }
@@ -106,7 +108,7 @@ impl World {
             let kept = &mut world.kept;
             world.frontier.append(sealed.hash, |level, _, hash| kept[usize::from(level / 8)].push(hash));
             world.entries.push(sealed);
-            if (seq + 1) % every == 0 {
+            if (seq + 1).is_multiple_of(every) {
                 let signed = signer.last().tree.size;
                 let growth = Growth::prove(&Sparse(&world), signed, world.head, world.frontier.root()).unwrap();
                 world.notes.push(signer.sign(&growth).unwrap());
@@ -218,9 +220,18 @@ fn exactly(kinds: &'static [Kind], seq: usize) -> Expected {
     Expected { kinds, seq, last: seq }
 }
 
+struct Worlds {
+    world: World,
+    /// A log of another node.
+    other: World,
+    /// Another history of the same node.
+    twin: World,
+}
+
 /// One random edit that touches the entries before the last checkpoint.
-fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, world: &World, other: &World, twin: &World) -> Expected {
+fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> Expected {
     use Kind::*;
+    let Worlds { world, other, twin } = worlds;
     let at = dice.below(COVERED);
     match edit {
         0 => {
@@ -326,18 +337,20 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, world: &World, other:
 
 #[test]
 fn a_thousand_random_edits_are_all_found_and_named() {
-    let world = world();
-    // A log of another node, and another history of the same one.
-    let (other, twin) =
-        (World::new("gw-2", "", 2, SIZE as u64, 2_000), World::new("gw-1", "else ", 1, SIZE as u64, 2_000));
+    let worlds = Worlds {
+        world: world(),
+        other: World::new("gw-2", "", 2, SIZE as u64, 2_000),
+        twin: World::new("gw-1", "else ", 1, SIZE as u64, 2_000),
+    };
+    let world = &worlds.world;
     let clean = world.files();
     let mut dice = Dice(42);
     for round in 0..1_000 {
         let mut files = clean.clone();
         // Signing twenty checkpoints anew is the slow one, and always the same.
         let edit = if round < 5 { 13 } else { round % 13 };
-        let expected = tamper(&mut files, edit, &mut dice, &world, &other, &twin);
-        let fault = files.fault(&trusting(&world, 1 + round % 3));
+        let expected = tamper(&mut files, edit, &mut dice, &worlds);
+        let fault = files.fault(&trusting(world, 1 + round % 3));
         let what = format!("round {round}, edit {edit}: {fault}");
         assert!(expected.kinds.contains(&fault.kind), "{what}; expected {:?}", expected.kinds);
         assert_eq!((fault.seq, fault.last), (expected.seq as u64, expected.last as u64), "{what}");
@@ -491,10 +504,10 @@ fn a_proof_stands_alone_and_only_for_its_own_entry() {
         let text = proof.to_string();
         let read = Proof::parse(text.as_bytes()).unwrap();
         assert_eq!(read, proof);
-        let proven = read.verify(&[world.key.clone()]).unwrap();
+        let proven = read.verify(std::slice::from_ref(&world.key)).unwrap();
         assert_eq!((proven.entry.seq, proven.hash, proven.checkpoint.tree.size), (index, sealed.hash, 2_000));
 
-        let code = |proof: Proof| proof.verify(&[world.key.clone()]).unwrap_err().code();
+        let code = |proof: Proof| proof.verify(std::slice::from_ref(&world.key)).unwrap_err().code();
         assert_eq!(code(Proof { before: Hash([1; 32]), ..proof.clone() }), "audit.proof_root");
         assert_eq!(code(Proof { body: b"{}".to_vec(), ..proof.clone() }), "audit.proof_root");
         assert_eq!(code(Proof { index: 2_000, ..proof.clone() }), "audit.proof_outside");

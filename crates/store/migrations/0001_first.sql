@@ -42,6 +42,7 @@ CREATE TABLE holds (
     handle TEXT,
     not_before INTEGER,
     claim_node TEXT,
+    claim_life INTEGER,
     lease_until INTEGER,
     since INTEGER,
     rounds INTEGER,
@@ -54,9 +55,10 @@ CREATE INDEX holds_by_digest ON holds (digest);
 CREATE INDEX holds_waiting ON holds (not_before) WHERE state IN ('held', 'ready');
 CREATE INDEX holds_running ON holds (lease_until) WHERE state IN ('preparing', 'armed');
 CREATE INDEX holds_unclear ON holds (since) WHERE state = 'in_doubt';
+CREATE INDEX holds_asked ON holds (approval) WHERE state = 'awaiting_approval';
 CREATE INDEX holds_for_people ON holds (state) WHERE state IN ('needs_human', 'stale', 'dead');
 CREATE INDEX holds_by_object ON holds (object_key, admitted_at)
-    WHERE object_key IS NOT NULL AND state IN ('ready', 'preparing', 'armed', 'in_doubt', 'needs_human');
+    WHERE object_key IS NOT NULL AND state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human');
 
 -- What a hold will do, apart from its state: moves do not rewrite it, and retention can erase it
 -- (with its key) while the chain, which holds only a commitment, stays whole.

@@ -12,11 +12,11 @@ use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
-use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
 use crate::allowances;
 use crate::approvals;
-use crate::counters;
+use crate::counters::{self, Counter};
 use crate::desk::{Desk, UseCase};
 use crate::error::StoreError;
 use crate::freezes;
@@ -133,7 +133,12 @@ const SIBLINGS: &str = columns!(
 impl UseCase for Admission {
     type Out = Admitted;
 
+    fn turn(&self) -> Option<&AgentName> {
+        Some(self.action.agent())
+    }
+
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
+        counters::take_turn(desk, self.action.agent()).await?;
         if let Some(again) = self.repeated(desk).await? {
             return Ok(again);
         }
@@ -142,8 +147,7 @@ impl UseCase for Admission {
             return Ok(Admitted::Blocked);
         }
         freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
-        let used =
-            counters::used(desk, counters::BATCH, self.action.agent(), self.service.as_str(), &self.window).await?;
+        let used = self.window_counter(counters::BATCH).used(desk).await?;
         let card = match self.window.weighing(used, self.weight).balance() {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
@@ -165,6 +169,8 @@ impl UseCase for Admission {
 struct Card {
     approval: Approval,
     is_new: bool,
+    /// Writes it already asks about.
+    asked: Vec<HoldId>,
     siblings: Vec<Hold>,
 }
 
@@ -200,16 +206,29 @@ impl Admission {
         }
     }
 
-    /// The open card of this agent and service, or a new one with everything that still waits.
+    /// The open card of this agent and service, or a new one; with everything that still waits.
     async fn batch_card<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Card, StoreError> {
-        if let Some(approval) = approvals::open_batch(desk, self.action.agent(), &self.service).await? {
-            return Ok(Card { approval, is_new: false, siblings: Vec::new() });
-        }
+        let open = approvals::open_batch(desk, self.action.agent(), &self.service).await?;
         let since = desk.now - self.window.span;
         let rows = desk.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
         let siblings = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let approval = self.question(desk.now, Subject::Batch);
-        Ok(Card { approval, is_new: true, siblings })
+        let open = match open {
+            // Nobody came by to end the last card: it must not take this write down with it.
+            Some(over) if over.is_over(desk.now) => {
+                approvals::expire(desk, over).await?;
+                None
+            }
+            other => other,
+        };
+        let asked = match &open {
+            Some(card) if !siblings.is_empty() => {
+                approvals::items(desk.tx(), card.id).await?.into_iter().map(|item| item.hold).collect()
+            }
+            Some(_) | None => Vec::new(),
+        };
+        let is_new = open.is_none();
+        let approval = open.unwrap_or_else(|| self.question(desk.now, Subject::Batch));
+        Ok(Card { approval, is_new, asked, siblings })
     }
 
     fn question(&self, now: Timestamp, subject: Subject) -> Approval {
@@ -226,15 +245,17 @@ impl Admission {
         }
     }
 
-    /// Puts this write, and on a new card its waiting siblings, in front of people.
+    /// Puts this write and its waiting siblings in front of people.
     fn join_card<T: Tx>(&self, desk: &mut Desk<'_, T>, card: Card) -> Admitted {
-        let Card { mut approval, is_new, siblings } = card;
+        let Card { mut approval, is_new, asked, siblings } = card;
         let before = approval.version;
         let why = Why::because(desk.actor(), "batch.window");
         for sibling in siblings {
             let (id, digest) = (sibling.id, sibling.action.digest());
-            // Rows in these states always allow it; the query asked for nothing else.
-            if holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why).is_ok() {
+            // Rows in these states always allow it; the query asked for nothing else. One that was set aside
+            // and came back has its place on the card already.
+            let pulled = holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why);
+            if pulled.is_ok() && !asked.contains(&id) {
                 approvals::add_item(desk, &mut approval, id, digest);
             }
         }
@@ -317,7 +338,7 @@ impl Admission {
         let mut fact = self.fact("call.blocked", Tier::Blocked);
         fact.code = Some("policy.blocked".into());
         desk.record(fact);
-        counters::bump(desk, counters::BLOCKED, self.action.agent(), self.service.as_str(), &self.window, 1);
+        self.window_counter(counters::BLOCKED).bump(desk, 1);
     }
 
     fn fact(&self, kind: &str, tier: Tier) -> Fact {
@@ -335,11 +356,15 @@ impl Admission {
         fact
     }
 
+    fn window_counter(&self, kind: &'static str) -> Counter<'_> {
+        Counter { kind, agent: self.action.agent(), name: self.service.as_str(), window: &self.window }
+    }
+
     fn count<T: Tx>(&self, desk: &mut Desk<'_, T>) {
-        let agent = self.action.agent();
-        counters::bump(desk, counters::BATCH, agent, self.service.as_str(), &self.window, self.weight);
+        self.window_counter(counters::BATCH).bump(desk, self.weight);
         for rate in &self.rates {
-            counters::bump(desk, counters::RATE, agent, &rate.rule, &rate.window, 1);
+            let Rate { rule, window } = rate;
+            Counter { kind: counters::RATE, agent: self.action.agent(), name: rule, window }.bump(desk, 1);
         }
     }
 

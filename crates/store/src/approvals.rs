@@ -6,13 +6,15 @@
 use sluice_core::approval::allowance::Allowance;
 use sluice_core::approval::{self, Answer, Approval, ApprovalMove, ApprovalState, Subject};
 use sluice_core::audit::Fact;
-use sluice_core::hold::{Hold, Move};
+use sluice_core::hold::{Hold, HoldState, Move};
+use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName, ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::allowances;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why};
+use crate::outbox::{self, Message, Severity};
 use crate::sql::{Row, Tx, params};
 
 macro_rules! select {
@@ -37,6 +39,7 @@ const MOVED: &str = "UPDATE approvals SET items = ?3, note = ?4, version = ?5, s
      decided_by = ?9, decided_at = ?10, valid_until = ?11, replacement = ?12 WHERE id = ?1 AND version = ?2";
 const ADD_ITEM: &str = "INSERT INTO approval_items (approval, place, hold, digest) VALUES (?1, ?2, ?3, ?4)";
 const ITEMS: &str = "SELECT hold, digest, place FROM approval_items WHERE approval = ?1 ORDER BY place";
+const WAITING: &str = "SELECT COUNT(*) FROM holds WHERE approval = ?1 AND state = 'awaiting_approval'";
 const CHOSEN: &str = "UPDATE approval_items SET chosen = ?3 WHERE approval = ?1 AND place = ?2";
 
 /// What a person decided, over which channel.
@@ -151,7 +154,7 @@ pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId) -> Res
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "approval" })
 }
 
-async fn items<T: Tx>(tx: &mut T, id: ApprovalId) -> Result<Vec<approval::Item>, StoreError> {
+pub(crate) async fn items<T: Tx>(tx: &mut T, id: ApprovalId) -> Result<Vec<approval::Item>, StoreError> {
     let rows = tx.rows(ITEMS, &params![id]).await?;
     rows.into_iter()
         .map(|row| {
@@ -324,8 +327,8 @@ impl Decision {
         for (item, hold) in items {
             let goes = places.contains(&item.place);
             desk.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
-            // A write that was cancelled meanwhile is no longer part of the question.
-            if hold.state.word() != "awaiting_approval" {
+            // A write that was cancelled or is asked about elsewhere is no longer part of this question.
+            if !awaits(&hold, approval.id) {
                 continue;
             }
             if hold.action.digest() != item.digest {
@@ -355,7 +358,9 @@ impl Decision {
         };
         let step = match answer {
             Some(answer) => {
-                let valid_until = now + approval::validity(delay);
+                // Many writes at once leave at a pace; the last of them must not find its yes lapsed.
+                let pace = Span::from_secs(2 * u64::from(approval.items));
+                let valid_until = now + approval::validity(delay) + pace;
                 ApprovalMove::Approve { by: self.by.clone(), at: now, answer, valid_until }
             }
             None => ApprovalMove::Deny { by: self.by.clone(), at: now },
@@ -368,19 +373,32 @@ impl Decision {
     }
 }
 
+/// Whether a write waits for this very question.
+fn awaits(hold: &Hold, question: ApprovalId) -> bool {
+    matches!(&hold.state, HoldState::AwaitingApproval { approval } if *approval == question)
+}
+
 /// Silence was the answer: the question and every write still waiting under it end.
 pub(crate) async fn expire<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval) -> Result<Approval, StoreError> {
-    let at = desk.now;
-    let why = Why::because(desk.actor(), "approval.expired");
+    let waiting = waiting(desk, approval.id).await?;
+    end(desk, approval, waiting)
+}
+
+/// The writes that still wait for this question, locked.
+async fn waiting<T: Tx>(desk: &mut Desk<'_, T>, question: ApprovalId) -> Result<Vec<Hold>, StoreError> {
     let mut waiting = Vec::new();
-    for item in items(desk.tx(), approval.id).await? {
+    for item in items(desk.tx(), question).await? {
         waiting.push(holds::locked(desk, item.hold).await?);
     }
+    waiting.retain(|hold| awaits(hold, question));
+    Ok(waiting)
+}
+
+fn end<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, waiting: Vec<Hold>) -> Result<Approval, StoreError> {
+    let at = desk.now;
+    let why = Why::because(desk.actor(), "approval.expired");
     for hold in waiting {
-        if matches!(&hold.state, sluice_core::hold::HoldState::AwaitingApproval { approval: asked } if *asked == approval.id)
-        {
-            holds::shift(desk, hold, [Move::Expire { at }], &why)?;
-        }
+        holds::shift(desk, hold, [Move::Expire { at }], &why)?;
     }
     shift(desk, approval, ApprovalMove::Expire { at }, &why)
 }
@@ -395,17 +413,62 @@ impl UseCase for ExpireDue {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<ApprovalId>, StoreError> {
         let now = desk.now;
         let rows = desk.rows(OVERDUE, params![now, self.limit]).await?;
-        let mut ended = Vec::new();
+        let mut over = Vec::with_capacity(rows.len());
         for approval in rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()? {
-            ended.push(expire(desk, approval).await?.id);
+            let waiting = waiting(desk, approval.id).await?;
+            over.push((approval, waiting));
         }
-        Ok(ended)
+        over.into_iter().map(|(approval, waiting)| end(desk, approval, waiting).map(|ended| ended.id)).collect()
+    }
+}
+
+/// Puts a write that was on its way back in front of a person, with a question of its own.
+pub(crate) struct AskAgain<'a> {
+    pub approval: ApprovalId,
+    pub message: MessageId,
+    pub code: &'a str,
+    pub expiry: Span,
+}
+
+impl AskAgain<'_> {
+    pub fn ask<T: Tx>(&self, desk: &mut Desk<'_, T>, hold: Hold, by: Actor) -> Result<Hold, StoreError> {
+        let mut approval = Approval {
+            id: self.approval,
+            subject: Subject::Write,
+            agent: hold.agent().clone(),
+            service: hold.service.clone(),
+            asked_at: desk.now,
+            state: ApprovalState::Pending { expires_at: desk.now + self.expiry },
+            version: 1,
+            note: None,
+            items: 0,
+        };
+        add_item(desk, &mut approval, hold.id, hold.action.digest());
+        insert(desk, &approval, self.code);
+        let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
+        let message = Message { id: self.message, topic: "approval.asked".into(), severity: Severity::Action, body };
+        outbox::put(desk, &message);
+        let hold = Hold { consent: None, ..hold };
+        holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], &Why::because(by, self.code))
     }
 }
 
 /// Takes back a question, or a yes nobody has used, because its write is gone.
 pub(crate) async fn withdraw<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId, why: &Why) -> Result<(), StoreError> {
     let approval = locked(desk, id).await?;
+    if approval.subject == Subject::Batch && approval.state.is_open() {
+        // The write that goes away still waits here; with it gone, nobody needs to be asked any more.
+        let row = desk.row(WAITING, params![id]).await?.ok_or(StoreError::NotFound { what: "count" })?;
+        if row.of("holds").count::<u32>()? <= 1 {
+            let at = desk.now;
+            return shift(desk, approval, ApprovalMove::Withdraw { at }, why).map(drop);
+        }
+    }
+    take_back(desk, approval, why)
+}
+
+/// As [`withdraw`], for a question that has been read already.
+pub(crate) fn take_back<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, why: &Why) -> Result<(), StoreError> {
     let at = desk.now;
     let step = match (approval.subject, &approval.state) {
         // A batch card goes on asking about the others.

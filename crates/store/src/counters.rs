@@ -19,30 +19,41 @@ const USED: &str = "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counter
 const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
-/// What a window holds now.
-pub(crate) async fn used<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    kind: &'static str,
-    agent: &AgentName,
-    name: &str,
-    window: &Window,
-) -> Result<u32, StoreError> {
-    let oldest = window.oldest_slot(desk.now);
-    let row = desk.row(USED, params![kind, agent, name, oldest]).await?;
-    row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+/// One admission per agent at a time, on whatever node: what it counts and remembers is read before
+/// it is written. On SQLite the writer is alone anyway. The row is a latch and says nothing.
+const TURN: &str = "SELECT weight FROM counters WHERE kind = 'turn' AND agent = ?1 AND name = '' AND slot = 0 /*lock*/";
+const FIRST_TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0)";
+
+/// Waits until no other node admits anything of this agent.
+pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<(), StoreError> {
+    if desk.row(TURN, params![agent]).await?.is_none() {
+        // Two nodes that both make the row collide on its key, and one of them starts over.
+        desk.write(FIRST_TURN, params![agent]);
+    }
+    Ok(())
 }
 
-/// Counts something now.
-pub(crate) fn bump<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    kind: &'static str,
-    agent: &AgentName,
-    name: &str,
-    window: &Window,
-    weight: u32,
-) {
-    let slot = window.slot_of(desk.now);
-    desk.write(BUMP, params![kind, agent, name, slot, weight]);
+/// One counter: what is counted, for whom, in which window.
+pub(crate) struct Counter<'a> {
+    pub kind: &'static str,
+    pub agent: &'a AgentName,
+    pub name: &'a str,
+    pub window: &'a Window,
+}
+
+impl Counter<'_> {
+    /// What it holds now.
+    pub async fn used<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u32, StoreError> {
+        let oldest = self.window.oldest_slot(desk.now);
+        let row = desk.row(USED, params![self.kind, self.agent, self.name, oldest]).await?;
+        row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+    }
+
+    /// Counts something now.
+    pub fn bump<T: Tx>(&self, desk: &mut Desk<'_, T>, weight: u32) {
+        let slot = self.window.slot_of(desk.now);
+        desk.write(BUMP, params![self.kind, self.agent, self.name, slot, weight]);
+    }
 }
 
 /// What a rate or batch window holds, for judging and for showing.

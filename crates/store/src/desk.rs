@@ -6,7 +6,7 @@
 
 use futures_util::future::LocalBoxFuture;
 use sluice_core::audit::{Fact, Head};
-use sluice_core::{Actor, NodeName, Timestamp};
+use sluice_core::{Actor, AgentName, NodeName, Timestamp};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -17,6 +17,10 @@ pub(crate) trait UseCase: Send + 'static {
     type Out: Send + 'static;
     /// Decides. Reads first; changes go to the desk and are made when this has returned `Ok`.
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Self::Out, StoreError>;
+    /// Whose turn it takes, if it takes one.
+    fn turn(&self) -> Option<&AgentName> {
+        None
+    }
 }
 
 /// One thing callers want to know.
@@ -31,6 +35,8 @@ pub(crate) struct Desk<'a, T> {
     pub now: Timestamp,
     /// Who works here.
     pub node: &'a NodeName,
+    /// Since its how-manieth start.
+    pub life: u64,
     facts: Vec<Fact>,
     writes: Vec<Write>,
 }
@@ -75,6 +81,7 @@ impl<T: Tx> Desk<'_, T> {
 pub(crate) struct Group {
     pub now: Timestamp,
     pub log: NodeName,
+    pub life: u64,
     pub head: Head,
 }
 
@@ -82,6 +89,8 @@ pub(crate) struct Group {
 pub(crate) trait Errand<T>: Send {
     /// Does the work inside the open transaction. An error here means the transaction is lost.
     fn run<'a>(&'a mut self, tx: &'a mut T, group: &'a mut Group) -> LocalBoxFuture<'a, Result<(), StoreError>>;
+    /// Whose turn it takes. Groups of two nodes that take turns in one order never wait for each other.
+    fn turn(&self) -> Option<&AgentName>;
     /// Hands out the answer, or the fault that took the whole group.
     fn deliver(self: Box<Self>, fault: Option<&StoreError>);
 }
@@ -110,6 +119,10 @@ impl<U: UseCase + Sync, T: Tx> Errand<T> for Pending<U> {
         })
     }
 
+    fn turn(&self) -> Option<&AgentName> {
+        self.case.turn()
+    }
+
     fn deliver(self: Box<Self>, fault: Option<&StoreError>) {
         let answer = match (fault, self.answer) {
             (Some(fault), _) => Err(fault.share()),
@@ -127,7 +140,8 @@ pub(crate) async fn perform<U: UseCase, T: Tx>(
     tx: &mut T,
     group: &mut Group,
 ) -> Result<Result<U::Out, StoreError>, StoreError> {
-    let mut desk = Desk { tx, now: group.now, node: &group.log, facts: Vec::new(), writes: Vec::new() };
+    let mut desk =
+        Desk { tx, now: group.now, node: &group.log, life: group.life, facts: Vec::new(), writes: Vec::new() };
     let answer = match case.run(&mut desk).await {
         Ok(answer) => answer,
         Err(fault) if fault.is_fault() => return Err(fault),

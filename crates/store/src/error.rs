@@ -142,7 +142,7 @@ impl StoreError {
             Self::Frozen { .. } => "freeze.active",
             Self::KeyReuse => "call.key_reuse",
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
-            Self::NotAPerson => "approval.not_a_person",
+            Self::NotAPerson => "approval.not_an_approver",
             Self::Grown { .. } => "approval.grown",
             Self::NotOffered => "approval.not_offered",
             Self::Impossible { .. } | Self::Damaged { .. } => "store.damaged",
@@ -188,6 +188,23 @@ impl StoreError {
             Self::Damaged { detail } => Self::Damaged { detail: detail.clone() },
             Self::DurabilityOff { setting, found } => Self::DurabilityOff { setting, found: found.clone() },
             other => Self::Unavailable(other.to_string().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_core::refusal::Code;
+
+    /// Whatever the store says no with can be shown, with a hint and retry advice.
+    #[test]
+    fn every_code_of_the_store_is_a_published_refusal() {
+        let source = include_str!("error.rs");
+        let table = source.split("pub fn code").nth(1).and_then(|rest| rest.split("is_fault").next()).unwrap();
+        let codes: Vec<&str> = table.split('"').skip(1).step_by(2).collect();
+        assert!(codes.len() > 20, "{codes:?}");
+        for code in codes {
+            assert!(Code::from_code(code).is_some(), "{code}");
         }
     }
 }

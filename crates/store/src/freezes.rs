@@ -35,7 +35,10 @@ const FREEZE: &str = "INSERT INTO freezes (scope, name, placed_by, reason, place
      ON CONFLICT (scope, name) DO NOTHING";
 const UNFREEZE: &str = "DELETE FROM freezes WHERE scope = ?1 AND name = ?2";
 const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at FROM freezes ORDER BY scope, name";
-const IN_FLIGHT: &str = "SELECT id FROM holds WHERE state = 'armed' ORDER BY id";
+const IN_FLIGHT: &str = "SELECT id, agent, service FROM holds WHERE state = 'armed' ORDER BY id";
+/// Every group of every node holds its node's row: with all of them locked, none is half way to
+/// arming something that the list of writes in flight would miss.
+const EVERYONE: &str = "SELECT node FROM nodes ORDER BY node /*lock*/";
 
 impl Scope {
     fn words(&self) -> (&'static str, &str) {
@@ -74,9 +77,15 @@ pub(crate) struct Place {
 impl UseCase for Place {
     type Out = Vec<HoldId>;
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        let rows = desk.rows(IN_FLIGHT, params![]).await?;
-        let in_flight = rows.into_iter().map(|row| row.of("holds").bits().map(HoldId::from_bits));
-        let in_flight = in_flight.collect::<Result<Vec<_>, _>>()?;
+        desk.rows(EVERYONE, params![]).await?;
+        let mut in_flight = Vec::new();
+        for row in desk.rows(IN_FLIGHT, params![]).await? {
+            let mut row = row.of("holds");
+            let (id, agent, service) = (HoldId::from_bits(row.bits()?), row.parsed()?, row.parsed()?);
+            if self.scope.covers(&agent, &service) {
+                in_flight.push(id);
+            }
+        }
         let ((word, name), now) = (self.scope.words(), desk.now);
         desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
         desk.record(Fact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
@@ -93,6 +102,10 @@ pub(crate) struct Lift {
 impl UseCase for Lift {
     type Out = ();
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent may be the very reason for the freeze.
+        if matches!(self.by, Actor::Agent(_)) {
+            return Err(StoreError::NotAPerson);
+        }
         if !in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == self.scope) {
             return Err(StoreError::NotFound { what: "freeze" });
         }

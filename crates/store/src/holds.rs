@@ -12,13 +12,13 @@ use crate::error::StoreError;
 use crate::sql::{Columns, Row, Tx, Val, params};
 
 macro_rules! columns {
-    ($rest:literal) => {
+    ($($rest:literal),+ $(,)?) => {
         concat!(
             "SELECT h.id, h.call, h.session, h.agent, h.service, h.digest, h.class, h.tier, h.policy, h.object_key, ",
             "h.weight, h.delay, h.admitted_at, h.reverses, h.version, h.epoch, h.attempts, h.handle, c.action, ",
             "h.state, h.approval, h.not_before, h.claim_node, h.lease_until, h.since, h.rounds, h.code, h.receipt, ",
-            "h.actor, h.ended_at FROM holds h JOIN contents c ON c.hold = h.id ",
-            $rest
+            "h.actor, h.ended_at, h.claim_life FROM holds h JOIN contents c ON c.hold = h.id ",
+            $($rest),+
         )
     };
 }
@@ -29,7 +29,7 @@ const ONE_LOCKED: &str = columns!("WHERE h.id = ?1 /*lock*/");
 
 const MOVED: &str = "UPDATE holds SET state = ?3, version = ?4, epoch = ?5, attempts = ?6, approval = ?7, handle = ?8, \
      not_before = ?9, claim_node = ?10, lease_until = ?11, since = ?12, rounds = ?13, code = ?14, receipt = ?15, \
-     actor = ?16, ended_at = ?17 WHERE id = ?1 AND version = ?2";
+     actor = ?16, ended_at = ?17, claim_life = ?18 WHERE id = ?1 AND version = ?2";
 
 const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, digest, class, tier, policy, object_key, \
      weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
@@ -186,6 +186,7 @@ fn state_columns(hold: &Hold) -> Vec<Val> {
         receipt,
         actor,
         ended_at,
+        claim.map(|claim| claim.life),
     ]
 }
 
@@ -239,9 +240,10 @@ fn decode_state(row: &mut Columns, epoch: u64) -> Result<(HoldState, Option<Appr
     let (since, rounds) = (row.maybe_time()?, row.maybe_int()?);
     let (code, receipt) = (row.maybe_text()?, row.maybe_text()?);
     let (actor, ended_at): (Option<Actor>, _) = (row.maybe_parsed()?, row.maybe_time()?);
-    let claim = match (claim_node, lease_until) {
-        (Some(node), Some(lease_until)) => Some(Claim { node, epoch, lease_until }),
-        (None, None) => None,
+    let life = row.maybe_int()?.map(u64::try_from).transpose();
+    let claim = match (claim_node, lease_until, life.map_err(|_| row.impossible("a count is out of range"))?) {
+        (Some(node), Some(lease_until), Some(life)) => Some(Claim { node, life, epoch, lease_until }),
+        (None, None, None) => None,
         _ => return Err(row.impossible("half a claim")),
     };
     let given = (not_before, claim, since, rounds, code, receipt, actor, ended_at);

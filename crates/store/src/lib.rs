@@ -18,6 +18,7 @@ mod holds;
 mod migrate;
 mod outbox;
 mod people;
+mod policies;
 mod postgres;
 mod recovery;
 mod release;
@@ -30,6 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::approval::Approval;
 use sluice_core::approval::allowance::{Allowance, Asker};
+use sluice_core::audit::note::Note;
+use sluice_core::audit::prove::Proof;
 use sluice_core::audit::{Head, Sealed};
 use sluice_core::batch::Window;
 use sluice_core::hold::{Hold, Permit};
@@ -39,11 +42,13 @@ use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, Service
 
 pub use admission::{Admission, Admitted, Rate};
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
+pub use audit::{Grown, Signed};
 pub use error::StoreError;
 pub use freezes::{Freeze, Scope};
 pub use migrate::CURRENT as SCHEMA;
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Settle, Timing, Word};
+pub use policies::PolicyRecord;
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use rollbacks::Point;
@@ -66,6 +71,8 @@ enum Engine {
         clock: Arc<dyn Clock>,
     },
     File(SqliteFile),
+    /// A file somebody else may be writing: for export and inspection.
+    ReadOnly(Mutex<SqliteTx>),
     Server(Server),
 }
 
@@ -105,6 +112,16 @@ impl Store {
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         file.start(tx, node.clone(), clock)?;
         Ok(Self { node, engine: Engine::File(file), last_alive })
+    }
+
+    /// Opens a SQLite file only to read it, whoever else has it open. Nothing can be changed through it.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is foreign, damaged or newer than this release.
+    pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        let node = NodeName::new("reader").map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let engine = Engine::ReadOnly(Mutex::new(sqlite::open_to_read(path)?));
+        Ok(Self { node, engine, last_alive: None })
     }
 
     /// A node of a simulation.
@@ -160,7 +177,7 @@ impl Store {
     pub fn backend(&self) -> Option<i32> {
         match &self.engine {
             Engine::Server(server) => server.backend(),
-            Engine::Inline { .. } | Engine::File(_) => None,
+            Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
         }
     }
 
@@ -175,6 +192,7 @@ impl Store {
                 errand.deliver(fault.as_ref());
             }
             Engine::File(file) => file.send(errand).await?,
+            Engine::ReadOnly(_) => return Err(StoreError::ReadOnly),
             Engine::Server(server) => server.send(errand).await?,
         }
         answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
@@ -187,6 +205,10 @@ impl Store {
                 at_once(query.run(&mut *tx))
             }
             Engine::File(file) => file.read(|tx| at_once(query.run(tx))),
+            Engine::ReadOnly(tx) => {
+                let mut tx = tx.lock().unwrap_or_else(PoisonError::into_inner);
+                at_once(query.run(&mut *tx))
+            }
             Engine::Server(server) => server.read(query).await,
         }
     }
@@ -477,6 +499,70 @@ impl Store {
         self.ask(audit::Page { log, from, limit }).await
     }
 
+    /// Every signed checkpoint of a log, oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn checkpoints(&self, log: NodeName) -> Result<Vec<Signed>, StoreError> {
+        self.ask(audit::Checkpoints(log)).await
+    }
+
+    /// The newest signed checkpoint of a log. A signer starts from it.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn last_checkpoint(&self, log: NodeName) -> Result<Option<Signed>, StoreError> {
+        self.ask(audit::LastCheckpoint(log)).await
+    }
+
+    /// This node's log as it is now, with proof that it only grew since its last checkpoint.
+    ///
+    /// # Errors
+    /// When the log is damaged or cannot be read.
+    pub async fn grown(&self) -> Result<Grown, StoreError> {
+        self.ask(audit::Grow(self.node.clone())).await
+    }
+
+    /// Keeps a checkpoint that was signed. Only then may it be shown to anyone.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn checkpointed(&self, grown: Grown, note: Note) -> Result<(), StoreError> {
+        self.submit(audit::Keep { grown, note }).await
+    }
+
+    /// The proof that an entry is in a log; nothing while no checkpoint covers it.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn prove(&self, log: NodeName, seq: u64) -> Result<Option<Proof>, StoreError> {
+        self.ask(audit::Prove { log, seq }).await
+    }
+
+    /// Writes down the rules that are in force from now on.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn policy_loaded(&self, version: String, sources: String, by: Actor) -> Result<(), StoreError> {
+        self.submit(policies::InForce { version, sources, by }).await
+    }
+
+    /// The rules of one version.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy(&self, version: &str) -> Result<Option<PolicyRecord>, StoreError> {
+        self.ask(policies::ByVersion(version.to_owned())).await
+    }
+
+    /// The rules that were in force, the latest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy_history(&self, limit: u32) -> Result<Vec<PolicyRecord>, StoreError> {
+        self.ask(policies::History { limit }).await
+    }
+
     /// Messages whose time has come.
     ///
     /// # Errors
@@ -504,6 +590,6 @@ impl Store {
 
 /// Registers a node on a connection that has no writer yet.
 fn register_on_sqlite(tx: &mut SqliteTx, node: &NodeName, clock: &dyn Clock) -> Result<Option<Timestamp>, StoreError> {
-    let mut group = Group { now: clock.now(), log: node.clone(), head: Head::genesis(node) };
+    let mut group = Group { now: clock.now(), log: node.clone(), life: 0, head: Head::genesis(node) };
     tx.alone(|tx| at_once(desk::perform(&recovery::Register { node: node.clone() }, tx, &mut group)))?
 }

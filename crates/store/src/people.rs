@@ -1,16 +1,15 @@
 //! What people and agents do to a held write: stop it, wait longer, let it go now, settle what only
 //! they can know.
 
-use sluice_core::approval::{Approval, ApprovalMove, ApprovalState, Subject};
+use sluice_core::approval::{Approval, ApprovalMove};
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, ApprovalId, HoldId, ServiceName, Span, Tier};
 
-use crate::approvals;
+use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
-use crate::outbox::{self, Message, Severity};
 use crate::release;
 use crate::rollbacks;
 use crate::sql::{Tx, params};
@@ -35,8 +34,7 @@ impl UseCase for Cancel {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Cancelled, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;
-        // SECURITY: to a stranger the write does not exist, rather than being forbidden.
-        if matches!(&self.by, Actor::Agent(name) if name != hold.agent()) {
+        if is_strangers(&hold, &self.by) {
             return Err(StoreError::NotFound { what: "held write" });
         }
         let step = Move::Cancel { by: self.by.clone(), at: desk.now };
@@ -55,14 +53,19 @@ impl UseCase for Cancel {
     }
 }
 
-/// Stops everything of a service that has not started: part of disconnecting it.
+/// SECURITY: to a stranger the write does not exist, rather than being forbidden.
+fn is_strangers(hold: &Hold, by: &Actor) -> bool {
+    matches!(by, Actor::Agent(name) if name != hold.agent())
+}
+
+/// Stops everything of a service that has not left: part of disconnecting it.
 pub(crate) struct CancelService {
     pub service: ServiceName,
     pub by: Actor,
 }
 
 const STOPPABLE: &str = columns!(
-    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale') ORDER BY h.id /*lock*/"
+    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale', 'preparing') ORDER BY h.id /*lock*/"
 );
 
 impl UseCase for CancelService {
@@ -74,10 +77,14 @@ impl UseCase for CancelService {
         let why = Why::because(self.by.clone(), "service.disconnected");
         let mut questions: Vec<Approval> = Vec::new();
         for hold in &stoppable {
-            if let HoldState::AwaitingApproval { approval } = hold.state
-                && !questions.iter().any(|asked| asked.id == approval)
+            let question = match hold.state {
+                HoldState::AwaitingApproval { approval } => Some(approval),
+                _ => hold.consent,
+            };
+            if let Some(question) = question
+                && !questions.iter().any(|asked| asked.id == question)
             {
-                questions.push(approvals::locked(desk, approval).await?);
+                questions.push(approvals::locked(desk, question).await?);
             }
         }
         let at = desk.now;
@@ -87,8 +94,11 @@ impl UseCase for CancelService {
             holds::shift(desk, hold, [Move::Cancel { by: self.by.clone(), at }], &why)?;
         }
         for question in questions {
+            // A card covers one service, so nothing is left to ask about on it either.
             if question.state.is_open() {
                 approvals::shift(desk, question, ApprovalMove::Withdraw { at }, &why)?;
+            } else {
+                approvals::take_back(desk, question, &why)?;
             }
         }
         Ok(stopped)
@@ -114,7 +124,16 @@ impl UseCase for Retime {
     type Out = Hold;
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
+        // SECURITY: nobody shortens the window in which people can stop them.
+        match (&self.by, self.timing) {
+            (Actor::Person(_) | Actor::Operator(_), Timing::Longer(_) | Timing::Now)
+            | (Actor::Agent(_) | Actor::Node(_), Timing::Longer(_)) => {}
+            (Actor::Agent(_) | Actor::Node(_), Timing::Now) => return Err(StoreError::NotAPerson),
+        }
         let hold = holds::locked(desk, self.hold).await?;
+        if is_strangers(&hold, &self.by) {
+            return Err(StoreError::NotFound { what: "held write" });
+        }
         let now = desk.now;
         let step = match (self.timing, &hold.state) {
             (Timing::Longer(span), HoldState::Held { not_before }) => Move::Rehold { not_before: *not_before + span },
@@ -179,13 +198,15 @@ impl UseCase for Settle {
         let point = rollbacks::of_hold(desk, hold.id).await?;
         let (now, why) = (desk.now, Why::by(self.by.clone()));
         match (&self.word, &hold.state) {
-            (Word::Happened { evidence }, _) => {
+            (Word::Happened { evidence }, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
                 holds::shift(desk, hold, [Move::Complete { receipt: evidence.clone(), at: now }], &why)
             }
             (Word::Again, HoldState::NeedsHuman { .. }) => {
                 holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
             }
-            (Word::Again, _) => self.revive(desk, hold, &why),
+            (Word::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
+            // Anything else is on its way, or over: another question would stand beside the first.
+            (Word::Happened { .. } | Word::Again, _) => Err(StoreError::NotOffered),
             (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
             (Word::GiveUp, _) => {
                 if let Some(point) = point
@@ -207,24 +228,9 @@ impl Settle {
         match self.tier {
             Tier::Blocked => Err(StoreError::NotOffered),
             Tier::ApprovalRequired => {
-                let mut approval = Approval {
-                    id: self.approval,
-                    subject: Subject::Write,
-                    agent: hold.agent().clone(),
-                    service: hold.service.clone(),
-                    asked_at: desk.now,
-                    state: ApprovalState::Pending { expires_at: desk.now + self.expiry },
-                    version: 1,
-                    note: None,
-                    items: 0,
-                };
-                approvals::add_item(desk, &mut approval, hold.id, hold.action.digest());
-                approvals::insert(desk, &approval, "hold.revived");
-                let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
-                let topic = "approval.asked".into();
-                outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Action, body });
-                let hold = Hold { consent: None, ..hold };
-                holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], why)
+                let (approval, message) = (self.approval, self.message);
+                let again = AskAgain { approval, message, code: "hold.revived", expiry: self.expiry };
+                again.ask(desk, hold, self.by.clone())
             }
             Tier::Autonomous | Tier::Notify => {
                 let step = match hold.state {

@@ -78,10 +78,7 @@ impl PgTx {
             ("synchronous_commit", "SHOW synchronous_commit"),
         ] {
             let row = self.client.query_one(question, &[]).await.map_err(fault)?;
-            let found: String = row.try_get(0).map_err(fault)?;
-            if !matches!(found.as_str(), "on" | "remote_apply" | "remote_write") {
-                return Err(StoreError::DurabilityOff { setting, found });
-            }
+            judge(setting, row.try_get(0).map_err(fault)?)?;
         }
         Ok(())
     }
@@ -156,7 +153,7 @@ impl PgTx {
             Ok(now) => now.max(opened.last_seen),
             Err(error) => return self.abandon(error).await,
         };
-        let mut group = Group { now, log: node.clone(), head: opened.head };
+        let mut group = Group { now, log: node.clone(), life: epoch, head: opened.head };
         for errand in errands {
             if let Err(error) = errand.run(self, &mut group).await {
                 return self.abandon(error).await;
@@ -169,10 +166,11 @@ impl PgTx {
         }
         match self.client.batch_execute("COMMIT").await {
             Ok(()) => Ok(()),
-            Err(error) if error.is_closed() || error.as_db_error().is_none() => {
-                Err(GroupFault::Around { commits: opened.commits + 1 })
-            }
-            Err(error) => Err(GroupFault::Before(fault(error))),
+            Err(error) => Err(match fault(error) {
+                // A server that goes away may say so after it has committed.
+                StoreError::Unavailable(_) => GroupFault::Around { commits: opened.commits + 1 },
+                refused => GroupFault::Before(refused),
+            }),
         }
     }
 
@@ -195,7 +193,7 @@ impl PgTx {
 }
 
 const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-const COMMITS: &str = "SELECT commits FROM nodes WHERE node = ?1 /*lock*/";
+const COMMITS: &str = "SELECT epoch, commits FROM nodes WHERE node = ?1 /*lock*/";
 const BACKEND: &str = "SELECT CAST(pg_backend_pid() AS BIGINT)";
 
 /// Why a group failed, as far as that can be known.
@@ -236,6 +234,15 @@ async fn send_writes(client: &Client, writes: &[(Statement, &Write)]) -> Result<
     try_join_all(sent).await.map(drop)
 }
 
+/// Whether a setting lets the server keep what it acknowledges. Its default does not matter for
+/// `synchronous_commit`, which every session of ours sets; what is read back does.
+fn judge(setting: &'static str, found: String) -> Result<(), StoreError> {
+    match (setting, found.as_str()) {
+        ("fsync" | "full_page_writes", "on") | ("synchronous_commit", "on" | "remote_apply") => Ok(()),
+        _ => Err(StoreError::DurabilityOff { setting, found }),
+    }
+}
+
 impl Server {
     /// Connects, checks the server, brings the schema up to date. `prepare` runs once, before the writer starts.
     pub fn open(
@@ -246,7 +253,7 @@ impl Server {
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
         let (reads, readings) = mpsc::channel(4 * GROUP);
-        let (ready, started) = oneshot::channel();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
         let keeper = Keeper { url: url.to_owned(), node, time, epoch: 0, backend: Arc::clone(&backend) };
         let writer = std::thread::Builder::new()
@@ -254,7 +261,7 @@ impl Server {
             .spawn(move || keeper.live(register, errands, readings, ready))
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let this = Self { queue: Some(queue), reads: Some(reads), writer: Some(writer), backend };
-        started.blocking_recv().unwrap_or_else(|_| Err(StoreError::Unavailable("the writer stopped".into())))?;
+        started.recv().unwrap_or_else(|_| Err(StoreError::Unavailable("the writer stopped".into())))?;
         Ok(this)
     }
 
@@ -323,7 +330,7 @@ impl Keeper {
         register: Box<dyn Errand<PgTx> + Send>,
         errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>,
         readings: mpsc::Receiver<Box<dyn Reading>>,
-        ready: oneshot::Sender<Result<(), StoreError>>,
+        ready: std::sync::mpsc::SyncSender<Result<(), StoreError>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -347,7 +354,8 @@ impl Keeper {
         let now = tx.now(&self.time).await?;
         // The row may not exist yet, so this one errand runs outside a group.
         tx.client.batch_execute("BEGIN").await.map_err(fault)?;
-        let mut group = Group { now, log: self.node.clone(), head: sluice_core::audit::Head::genesis(&self.node) };
+        let mut group =
+            Group { now, log: self.node.clone(), life: 0, head: sluice_core::audit::Head::genesis(&self.node) };
         register.run(&mut tx, &mut group).await?;
         tx.flush().await?;
         tx.client.batch_execute("COMMIT").await.map_err(fault)?;
@@ -377,6 +385,7 @@ impl Keeper {
             {
                 group.push(next);
             }
+            group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
                 Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
@@ -425,7 +434,12 @@ impl Keeper {
     /// end, because that one holds the lock on the row.
     async fn commits(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
         let rows = tx.rows(COMMITS, &params![&self.node]).await?;
-        rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes").count()
+        let mut row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes");
+        // Another gateway under our name counts its commits in the same row.
+        if row.count::<u64>()? != self.epoch {
+            return Err(StoreError::UnknownOutcome);
+        }
+        row.count()
     }
 
     async fn reconnect(&self, tx: &mut PgTx) -> Result<(), StoreError> {
@@ -524,5 +538,26 @@ fn fault(error: tokio_postgres::Error) -> StoreError {
         }
         None => StoreError::Unavailable(Box::new(error)),
         Some(_) => StoreError::Engine(Box::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_may_forget_what_it_acknowledged_is_refused() {
+        let verdict = |setting, found: &str| judge(setting, found.to_owned()).map_err(|error| error.code());
+        for good in ["on", "remote_apply"] {
+            assert_eq!(verdict("synchronous_commit", good), Ok(()));
+        }
+        for weak in ["off", "local", "remote_write", ""] {
+            assert_eq!(verdict("synchronous_commit", weak), Err("store.durability_off"));
+        }
+        for setting in ["fsync", "full_page_writes"] {
+            assert_eq!(verdict(setting, "on"), Ok(()));
+            assert_eq!(verdict(setting, "off"), Err("store.durability_off"));
+            assert_eq!(verdict(setting, "remote_apply"), Err("store.durability_off"));
+        }
     }
 }

@@ -22,14 +22,14 @@ const LAST_ALIVE: &str = "SELECT MAX(alive_at) FROM nodes";
 const REGISTER: &str = "INSERT INTO nodes (node, epoch, started_at, alive_at, last_seen, commits, log_size, log_hash) \
      VALUES (?1, 1, ?2, ?2, ?2, 0, 0, ?3)";
 const RESTART: &str = "UPDATE nodes SET epoch = epoch + 1, started_at = ?2 WHERE node = ?1";
-const OWN_CLAIMS: &str =
-    columns!("WHERE h.claim_node = ?1 AND h.state IN ('preparing', 'armed') ORDER BY h.id LIMIT ?2 /*lock*/");
+const OWN_CLAIMS: &str = columns!(
+    "WHERE h.claim_node = ?1 AND h.claim_life < ?3 AND h.state IN ('preparing', 'armed') ORDER BY h.id LIMIT ?2 /*lock*/"
+);
 const DEAD_LEASES: &str = columns!(
     "WHERE h.state IN ('preparing', 'armed') AND h.lease_until <= ?1 ORDER BY h.lease_until, h.id LIMIT ?2 /*skip*/"
 );
-const LATE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 AND h.attempts = 0 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/"
-);
+const LATE: &str =
+    columns!("WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/");
 const PENDING: &str =
     columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");
@@ -75,7 +75,7 @@ impl UseCase for Started {
 /// Which abandoned claims to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
-    /// This node's own, from before it started: all of them are dead.
+    /// This node's own from its earlier lives: nobody works on them any more.
     Own,
     /// Anyone's whose lease has run out.
     Expired,
@@ -93,26 +93,39 @@ impl UseCase for Recover {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         let (node, now) = (desk.node.clone(), desk.now);
         let rows = match self.which {
-            Abandoned::Own => desk.rows(OWN_CLAIMS, params![&node, self.limit]).await?,
+            Abandoned::Own => desk.rows(OWN_CLAIMS, params![&node, self.limit, desk.life]).await?,
             Abandoned::Expired => desk.rows(DEAD_LEASES, params![now, self.limit]).await?,
         };
         let found = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let why = Why::because(desk.actor(), "execute.claim_abandoned");
         let mut moved = Vec::with_capacity(found.len());
+        // A write that takes its node down with it, again and again, must not take all of them. There is one
+        // message to tell of it, so the rest of the page waits for the next call.
+        if let Some(poison) = found.iter().find(|hold| is_poison(hold)).cloned() {
+            return release::bury(desk, poison, "execute.poison", self.message).map(|hold| vec![hold.id]);
+        }
+        let mut late = Late::default();
         for hold in found {
+            let HoldState::Executing { claim, phase } = &hold.state else { continue };
             moved.push(hold.id);
-            let HoldState::Executing { phase, .. } = &hold.state else { continue };
             match phase {
-                // A write that takes its node down with it, again and again, must not take all of them.
-                Phase::Prepare if hold.attempts > backoff::RETRIES => {
-                    release::bury(desk, hold, "execute.poison", self.message)?;
+                Phase::Prepare => {
+                    // Late since the claim ran out, however long it took until somebody noticed.
+                    let again = late.judge(&hold, now.min(claim.lease_until), now);
+                    holds::shift(desk, hold, [Move::Release { not_before: now }].into_iter().chain(again), &why)?;
                 }
-                Phase::Prepare => drop(holds::shift(desk, hold, [Move::Release { not_before: now }], &why)?),
                 Phase::Armed => drop(holds::shift(desk, hold, [Move::Doubt { since: now }], &why)?),
             }
         }
+        late.announce(desk, self.message);
         Ok(moved)
     }
+}
+
+/// Whether a write keeps ending its node before it gets anywhere.
+fn is_poison(hold: &Hold) -> bool {
+    let preparing = matches!(hold.state, HoldState::Executing { phase: Phase::Prepare, .. });
+    preparing && hold.attempts > backoff::RETRIES
 }
 
 /// Applies the grace rule to writes that came due while nobody was here.
@@ -141,26 +154,38 @@ impl UseCase for Overdues {
         let mut late = Late::default();
         for hold in overdue {
             let (HoldState::Held { not_before } | HoldState::Ready { not_before }) = hold.state else { continue };
-            let id = hold.id;
-            match grace::overdue(not_before, now, hold.delay, grace::grace(hold.class)) {
-                Overdue::OnTime => {}
-                Overdue::Rehold { until } => {
-                    holds::shift(desk, hold, [Move::Rehold { not_before: until }], &why)?;
-                    late.reheld.push(id);
-                }
-                Overdue::Stale => {
-                    holds::shift(desk, hold, [Move::SetAside { why: Staleness::Downtime }], &why)?;
-                    late.stale.push(id);
-                }
+            if let Some(step) = late.judge(&hold, not_before, now) {
+                holds::shift(desk, hold, [step], &why)?;
             }
         }
-        if !late.reheld.is_empty() || !late.stale.is_empty() {
-            // One digest, not one message for each.
-            let body = serde_json::json!({"reheld": late.reheld.len(), "stale": late.stale.len()});
-            let topic = "hold.overdue".into();
-            outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Warning, body });
-        }
+        late.announce(desk, self.message);
         Ok(late)
+    }
+}
+
+impl Late {
+    /// What the grace rule wants of a write that should have left at `due`.
+    fn judge(&mut self, hold: &Hold, due: Timestamp, now: Timestamp) -> Option<Move> {
+        match grace::overdue(due, now, hold.delay, grace::grace(hold.class)) {
+            Overdue::OnTime => None,
+            Overdue::Rehold { until } => {
+                self.reheld.push(hold.id);
+                Some(Move::Rehold { not_before: until })
+            }
+            Overdue::Stale => {
+                self.stale.push(hold.id);
+                Some(Move::SetAside { why: Staleness::Downtime })
+            }
+        }
+    }
+
+    /// One digest, not one message for each.
+    fn announce<T: Tx>(&self, desk: &mut Desk<'_, T>, id: MessageId) {
+        if self.reheld.is_empty() && self.stale.is_empty() {
+            return;
+        }
+        let body = serde_json::json!({"reheld": self.reheld.len(), "stale": self.stale.len()});
+        outbox::put(desk, &Message { id, topic: "hold.overdue".into(), severity: Severity::Warning, body });
     }
 }
 

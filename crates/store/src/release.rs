@@ -3,31 +3,41 @@
 //! Promise: intent is durable before an effect may leave, the result after; a claim that is no longer
 //! valid changes nothing; a freeze, a stricter policy or a lapsed yes stops a write at the last moment.
 
-use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState, Subject};
+use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState};
 use sluice_core::backoff;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Permit, Phase};
 use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{ApprovalId, Digest, HoldId, Span, Timestamp};
 
-use crate::approvals;
+use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::freezes::{self, Freeze};
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
-use crate::rollbacks;
+use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
 
-/// Due, in order; a write waits for earlier ones to the same object that are under way or unclear.
-const DUE: &str = columns!(
-    "WHERE h.state IN ('held', 'ready') AND h.not_before <= ?1 AND NOT EXISTS (SELECT 1 FROM holds e \
-     WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
-     AND (e.admitted_at < h.admitted_at OR (e.admitted_at = h.admitted_at AND e.id < h.id)) \
-     AND e.state IN ('ready', 'preparing', 'armed', 'in_doubt', 'needs_human')) \
-     ORDER BY h.not_before, h.id LIMIT ?2"
-);
-const CLAIMABLE: &str = columns!("WHERE h.id = ?1 AND h.version = ?2 AND h.state IN ('held', 'ready') /*skip*/");
+/// Waiting, and its object's turn: a write waits for any other to the same object that is under way or
+/// unclear, and for earlier ones that wait themselves.
+macro_rules! in_turn {
+    ($when:literal, $rest:literal) => {
+        columns!(
+            "WHERE h.state IN ('held', 'ready') AND ",
+            $when,
+            " AND NOT EXISTS (SELECT 1 FROM holds e \
+             WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
+             AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
+             AND (e.state NOT IN ('held', 'ready') OR e.admitted_at < h.admitted_at \
+             OR (e.admitted_at = h.admitted_at AND e.id < h.id))) ",
+            $rest
+        )
+    };
+}
+
+const DUE: &str = in_turn!("h.not_before <= ?1", "ORDER BY h.not_before, h.id LIMIT ?2");
+const CLAIMABLE: &str = in_turn!("h.id = ?1 AND h.version = ?2", "/*skip*/");
 
 /// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
 pub(crate) struct Due {
@@ -148,28 +158,48 @@ impl Claims {
         }
         match &item.recheck {
             Recheck::Stands => {}
-            Recheck::Ask { code, expiry } => return self.ask(desk, item, hold, code, *expiry),
+            Recheck::Ask { code, expiry } => {
+                // The rules became stricter than the ones the yes was given under.
+                if let Some(approval) = consent {
+                    approvals::take_back(desk, approval, &Why::because(desk.actor(), code))?;
+                }
+                let again = AskAgain { approval: item.approval, message: item.message, code, expiry: *expiry };
+                return again.ask(desk, hold, desk.actor()).map(|hold| Claimed::Asked(hold.id, item.approval));
+            }
             Recheck::Block { code } => {
                 let why = Why::because(desk.actor(), code);
+                if let Some(approval) = consent {
+                    approvals::take_back(desk, approval, &why)?;
+                }
                 holds::shift(desk, hold, [Move::Block { at: now }], &why)?;
                 return Ok(Claimed::Blocked(id));
             }
         }
+        // Before a yes is spent: whoever comes too early has not started anything.
+        if matches!(hold.state, HoldState::Held { not_before } | HoldState::Ready { not_before } if now < not_before) {
+            return Ok(Claimed::Lost(id));
+        }
         let why = Why::by(desk.actor());
         if let Some(approval) = consent {
-            match use_consent(desk, approval, &why) {
+            match use_consent(desk, approval.clone(), &why) {
                 Ok(approval) => {
                     moved.retain(|kept| kept.id != approval.id);
                     moved.push(approval);
                 }
                 Err(StoreError::Approval(ApprovalError::Expired { .. } | ApprovalError::NoEdge { .. })) => {
-                    return self.ask(desk, item, hold, "approval.lapsed", self.expiry);
+                    let lapse = ApprovalMove::Lapse { at: now };
+                    if approval.state.clone().apply(lapse.clone()).is_ok() {
+                        moved.push(approvals::shift(desk, approval, lapse, &why)?);
+                    }
+                    let (approval, message) = (item.approval, item.message);
+                    let again = AskAgain { approval, message, code: "approval.lapsed", expiry: self.expiry };
+                    return again.ask(desk, hold, desk.actor()).map(|hold| Claimed::Asked(hold.id, approval));
                 }
                 Err(other) => return Err(other),
             }
         }
         let epoch = hold.epoch + 1;
-        let claim = Claim { node: desk.node.clone(), epoch, lease_until: now + self.lease };
+        let claim = Claim { node: desk.node.clone(), life: desk.life, epoch, lease_until: now + self.lease };
         let take = Move::Claim { claim, now };
         let shifted = match &hold.state {
             HoldState::Held { .. } => holds::shift(desk, hold, [Move::ComeDue { now }, take], &why),
@@ -180,38 +210,6 @@ impl Claims {
             Err(StoreError::Move(_)) => Ok(Claimed::Lost(id)),
             Err(other) => Err(other),
         }
-    }
-
-    /// Back to a person, with a question of its own.
-    fn ask<T: Tx>(
-        &self,
-        desk: &mut Desk<'_, T>,
-        item: &ClaimItem,
-        hold: Hold,
-        code: &str,
-        expiry: Span,
-    ) -> Result<Claimed, StoreError> {
-        let id = hold.id;
-        let mut approval = Approval {
-            id: item.approval,
-            subject: Subject::Write,
-            agent: hold.agent().clone(),
-            service: hold.service.clone(),
-            asked_at: desk.now,
-            state: ApprovalState::Pending { expires_at: desk.now + expiry },
-            version: 1,
-            note: None,
-            items: 0,
-        };
-        approvals::add_item(desk, &mut approval, id, hold.action.digest());
-        approvals::insert(desk, &approval, code);
-        let why = Why::because(desk.actor(), code);
-        let hold = Hold { consent: None, ..hold };
-        holds::shift(desk, hold, [Move::PullBack { approval: approval.id }], &why)?;
-        let body = serde_json::json!({"approval": approval.id, "hold": id});
-        let message = Message { id: item.message, topic: "approval.asked".into(), severity: Severity::Action, body };
-        outbox::put(desk, &message);
-        Ok(Claimed::Asked(id, approval.id))
     }
 }
 
@@ -268,8 +266,12 @@ impl UseCase for Arming {
         holds::record(desk, &hold, from, Move::Arm.word(), &Why::by(desk.actor()));
         holds::save(desk, &hold, before);
         // The first attempt's picture is the right one: a later one may already show our own change.
-        if let (Some(point), None) = (&self.before, kept) {
-            rollbacks::capture(desk, hold.id, point);
+        // Except where it belongs to an attempt that provably did nothing, perhaps long ago.
+        if let Some(point) = &self.before {
+            match kept {
+                Some(kept) if kept.is_captured() => {}
+                Some(_) | None => rollbacks::capture(desk, hold.id, point),
+            }
         }
         Ok(permit)
     }
@@ -278,7 +280,11 @@ impl UseCase for Arming {
 /// The claim must be this node's, and the newest.
 fn own<T: Tx>(hold: &Hold, desk: &Desk<'_, T>, epoch: u64) -> Result<Phase, StoreError> {
     match &hold.state {
-        HoldState::Executing { claim, phase } if claim.node == *desk.node && claim.epoch == epoch => Ok(*phase),
+        HoldState::Executing { claim, phase }
+            if claim.node == *desk.node && claim.life == desk.life && claim.epoch == epoch =>
+        {
+            Ok(*phase)
+        }
         _ => Err(StoreError::Fenced),
     }
 }
@@ -336,7 +342,7 @@ impl UseCase for Finish {
             Outcome::Done { receipt, after, service_until } => {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
-                if let (Some(point), Some(after)) = (point, after) {
+                if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
                 }
                 Ok(hold)
@@ -349,7 +355,7 @@ impl UseCase for Finish {
                 None => bury(desk, hold, code, self.message),
             },
             Outcome::Refused { code } => {
-                if let Some(point) = point {
+                if let Some(point) = point.filter(Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
                 }
                 bury(desk, hold, code, self.message)

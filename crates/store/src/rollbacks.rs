@@ -22,6 +22,7 @@ macro_rules! select {
 
 const OF_HOLD: &str = select!("WHERE hold = ?1");
 const EXPIRED: &str = select!("WHERE state = 'sealed' AND until <= ?1 ORDER BY until, id LIMIT ?2 /*skip*/");
+const REPLACE: &str = "DELETE FROM rollback_points WHERE hold = ?1 AND state = 'abandoned'";
 const CAPTURE: &str = "INSERT INTO rollback_points (id, hold, content, state, version, before_print, captured_at) \
      VALUES (?1, ?2, ?3, 'captured', 1, ?4, ?5)";
 const MOVED: &str = "UPDATE rollback_points SET state = ?3, version = version + 1, after_print = ?4, until = ?5, \
@@ -61,9 +62,11 @@ pub(crate) async fn of_hold<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Resu
     OfHold(hold).run(desk.tx()).await
 }
 
+/// A new point. One that was abandoned makes room for it.
 pub(crate) fn capture<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, before: &Before) {
     let now = desk.now;
     let print = before.print.to_bytes();
+    desk.write(REPLACE, params![hold]);
     desk.write(CAPTURE, params![before.id, hold, before.content.as_slice(), print.as_slice(), now]);
     record(desk, hold, before.id, "rollback.captured");
 }

@@ -174,9 +174,13 @@ impl Columns {
     }
 }
 
+pub(crate) fn list<const N: usize>(values: [Val; N]) -> Vec<Val> {
+    values.into()
+}
+
 /// Builds a parameter list from anything that is a value.
 macro_rules! params {
-    ($($value:expr),* $(,)?) => { vec![$(crate::sql::Val::from($value)),*] };
+    ($($value:expr),* $(,)?) => { crate::sql::list([$(crate::sql::Val::from($value)),*]) };
 }
 pub(crate) use params;
 

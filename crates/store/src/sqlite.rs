@@ -79,7 +79,8 @@ impl SqliteTx {
         self.connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).map_err(fault)
     }
 
-    fn migrate(&mut self) -> Result<(), StoreError> {
+    /// Whether this is ours, and of a release we know. Changes nothing, so that a foreign file stays as it is.
+    fn recognise(&self) -> Result<i64, StoreError> {
         let found = self.number("user_version")?;
         if self.number("application_id")? != APPLICATION_ID {
             let tables: i64 =
@@ -88,6 +89,11 @@ impl SqliteTx {
                 return Err(StoreError::Foreign);
             }
         }
+        migrate::missing(found).map(|_| found)
+    }
+
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let found = self.recognise()?;
         for step in migrate::missing(found)? {
             let text = format!(
                 "BEGIN IMMEDIATE;\n{}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {};\nCOMMIT;",
@@ -119,7 +125,8 @@ impl SqliteTx {
     ) -> Result<(), StoreError> {
         let row = self.query(OPEN_GROUP, &params![node])?.into_iter().next();
         let row = NodeRow::read(row.ok_or(StoreError::NotFound { what: "node" })?)?;
-        let mut group = Group { now: clock.now().max(row.last_seen), log: node.clone(), head: row.head };
+        let mut group =
+            Group { now: clock.now().max(row.last_seen), log: node.clone(), life: row.epoch, head: row.head };
         for errand in errands {
             at_once(errand.run(self, &mut group))?;
         }
@@ -178,14 +185,17 @@ impl SqliteFile {
     /// Opens or creates the file, checks it, and starts its writer.
     pub fn open(path: &Path) -> Result<(Self, SqliteTx), StoreError> {
         let lock = take_lock(path)?;
+        refuse_vanished(path, &lock)?;
         let connection = Connection::open(path).map_err(fault)?;
         let mut tx = SqliteTx { connection };
+        tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
         let verdict: String = tx.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
+        lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
         Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
     }
@@ -220,6 +230,9 @@ impl SqliteFile {
 
 impl Drop for SqliteFile {
     fn drop(&mut self) {
+        // Readers first: only the last connection to close moves what is in the log into the file, and
+        // only the writer can. Who copies the file of a stopped gateway must find everything in it.
+        self.readers.clear();
         // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
         self.queue = None;
         if let Some(writer) = self.writer.take() {
@@ -312,7 +325,7 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
     beside.as_mut_os_string().push(".lock");
     let lock = File::options().create(true).truncate(false).write(true).open(&beside).map_err(unavailable)?;
     let kind = rustix::fs::fstatfs(&lock).map_err(|error| unavailable(error.into()))?.f_type;
-    if REMOTE.contains(&i64::from(kind)) {
+    if REMOTE.contains(&kind) {
         return Err(StoreError::DurabilityOff { setting: "file system", found: format!("{kind:#x}") });
     }
     lock.try_lock().map_err(|error| match error {
@@ -320,6 +333,15 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
         std::fs::TryLockError::Error(error) => unavailable(error),
     })?;
     Ok(lock)
+}
+
+/// The lock file has a byte once there has been a database. An empty one beside it is not a new one.
+fn refuse_vanished(path: &Path, lock: &File) -> Result<(), StoreError> {
+    let size = |data: std::io::Result<std::fs::Metadata>| data.map_or(0, |data| data.len());
+    if size(lock.metadata()) > 0 && size(std::fs::metadata(path)) == 0 {
+        return Err(StoreError::Damaged { detail: "the file is empty, and it was not before".into() });
+    }
+    Ok(())
 }
 
 /// Sets a pragma and believes only what is read back.

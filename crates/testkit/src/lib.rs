@@ -5,8 +5,13 @@
 #![expect(clippy::panic, reason = "a test that cannot have its world must fail loudly")]
 
 pub mod clock;
+pub mod history;
 pub mod ids;
+pub mod lives;
+pub mod oracle;
 pub mod postgres;
+pub mod provider;
+pub mod sim;
 pub mod world;
 
 pub use clock::ManualClock;

@@ -178,6 +178,20 @@ pub(super) fn hex_of(hash: &Hash) -> [u8; 64] {
     text
 }
 
+/// The hash that 64 digits stand for. What are no digits give some hash or other: only for digits that are
+/// compared with those of the computed hash as well.
+pub(super) fn hash_of_hex(digits: &[u8; 64]) -> Hash {
+    const fn value(digit: u8) -> u8 {
+        (digit & 15).wrapping_add((digit >> 6).wrapping_mul(9))
+    }
+    let mut bytes = [0; 32];
+    let (pairs, _) = digits.as_chunks::<2>();
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = value(*high) << 4 | value(*low) & 15;
+    }
+    Hash(bytes)
+}
+
 fn as_text<S: Serializer>(key: &VerifierKey, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(key)
 }
@@ -249,5 +263,6 @@ mod tests {
     fn digits_are_those_of_the_plain_encoder() {
         let hash = Hash(std::array::from_fn(|i| (i * 37) as u8));
         assert_eq!(hex_of(&hash).to_vec(), hash.to_string().into_bytes());
+        assert_eq!(hash_of_hex(&hex_of(&hash)), hash);
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Hash;
+use super::{Hash, sha};
 
 /// Prefix of an inner node, as in RFC 6962.
 const NODE: [u8; 1] = [1];
@@ -160,14 +160,7 @@ impl Frontier {
 /// The hash of an inner node.
 #[must_use]
 pub fn node(left: &Hash, right: &Hash) -> Hash {
-    let mut bytes = [0; 65];
-    // One contiguous message is about a tenth faster than three updates, and this is the hot loop of the verifier.
-    let (prefix, rest) = bytes.split_at_mut(1);
-    prefix.copy_from_slice(&NODE);
-    let (first, second) = rest.split_at_mut(32);
-    first.copy_from_slice(&left.0);
-    second.copy_from_slice(&right.0);
-    Hash(Sha256::digest(bytes).into())
+    sha::hash_node(NODE, left, right)
 }
 
 /// The root of a tree without leaves.

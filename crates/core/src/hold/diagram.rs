@@ -57,7 +57,7 @@ fn unreachable_node() -> Actor {
 
 fn claim() -> Claim {
     let Actor::Node(node) = node() else { return claim() };
-    Claim { node, epoch: 1, lease_until: Timestamp::default() }
+    Claim { node, life: 1, epoch: 1, lease_until: Timestamp::default() }
 }
 
 /// One sample of every state.

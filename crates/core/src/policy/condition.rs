@@ -16,7 +16,9 @@ use super::question::Origins;
 use super::suggest::{escape, show_value};
 use crate::capability::ParamKind;
 
+mod range;
 pub(crate) mod read;
+pub(crate) mod span;
 
 /// Whether a condition holds for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -382,7 +384,7 @@ impl Hours {
     fn found(&self, now: crate::Timestamp) -> String {
         match self.local(now) {
             Some((day, minute)) => {
-                let day = read::DAYS.get(day.to_monday_zero_offset() as usize).copied().unwrap_or("?");
+                let day = span::DAYS.get(day.to_monday_zero_offset() as usize).copied().unwrap_or("?");
                 format!("it is {day} {:02}:{:02} in {}", minute / 60, minute % 60, self.zone_name)
             }
             None => "the time is outside the calendar".into(),
@@ -394,9 +396,9 @@ impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = |minute: u16| format!("{:02}:{:02}", minute / 60, minute % 60);
         write!(f, "{} to {}", clock(self.from), clock(self.to))?;
-        if self.days != read::ALL_DAYS {
+        if self.days != span::ALL_DAYS {
             let days: Vec<&str> =
-                (0..7).zip(read::DAYS).filter(|(n, _)| self.days & (1 << n) != 0).map(|(_, d)| d).collect();
+                (0..7).zip(span::DAYS).filter(|(n, _)| self.days & (1 << n) != 0).map(|(_, d)| d).collect();
             write!(f, " on {}", days.join(", "))?;
         }
         write!(f, " in {}", self.zone_name)

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Policy;
+use super::index::Name;
 use super::judge::Base;
 use super::layer::File;
 use super::pattern::Pattern;
@@ -144,7 +145,7 @@ impl Policy {
         let agent_file = agent.and_then(|agent| self.index.agent_file(agent.as_str()));
         let file = |number: Option<u32>| number.and_then(|n| self.files.get(n as usize));
         let capability = match subject {
-            Pattern::Name(name) => self.index.capability(name),
+            Pattern::Name(name) => self.index.lookup(name).and_then(Name::capability),
             Pattern::Prefix(_) => None,
         };
         let (Pattern::Name(text) | Pattern::Prefix(text)) = subject;

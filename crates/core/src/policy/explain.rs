@@ -11,7 +11,7 @@ use super::Policy;
 use super::condition::Held;
 use super::facts::Facts;
 use super::fault::Place;
-use super::index::Found;
+use super::index::{Found, Name};
 use super::judge::{Base, Hit, Layers, Verdict};
 use super::layer::{File, Layer};
 use super::question::Question;
@@ -128,8 +128,9 @@ impl Policy {
     /// Explains the verdict on a question.
     #[must_use]
     pub fn explain(&self, question: &Question<'_>) -> Explanation {
-        let capability = self.index.capability(question.capability.as_str());
-        let facts = Facts::new(question, capability);
+        let name = self.index.lookup(question.capability.as_str());
+        let capability = name.and_then(Name::capability);
+        let facts = Facts::new(question, name);
         let (agent_line, agent) =
             self.explain_file(Layer::Agent, self.index.agent_file(question.agent.as_str()), &facts);
         let (org_line, org) = self.explain_file(Layer::Org, self.org, &facts);
@@ -167,7 +168,8 @@ impl Policy {
             } else {
                 let held = rule.test(facts);
                 if held != Held::No {
-                    found = Found { rule: n as u32, broken: held != Held::Yes };
+                    let (tier, rated) = (rule.tier, rule.rate.is_some());
+                    found = Found { rule: n as u32, tier, rated, broken: held != Held::Yes };
                 }
                 line.rules.push(rule_line(rule, held, facts));
             }

@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 
 use serde_json::Value;
 
+use super::index::Name;
 use super::path::{Normal, PathFault};
 use super::question::Question;
 use crate::capability::{Capability, ParamKind};
@@ -21,6 +22,8 @@ const RECIPIENTS: [&str; 4] = ["to", "recipients", "cc", "bcc"];
 pub(crate) struct Facts<'q> {
     pub(crate) question: &'q Question<'q>,
     pub(crate) capability: Option<&'q Capability>,
+    /// Arguments that are paths, as far as the catalogue knows.
+    path_names: &'q [Box<str>],
     paths: OnceCell<Paths<'q>>,
 }
 
@@ -35,6 +38,15 @@ pub(crate) struct Paths<'q> {
 }
 
 impl<'q> Paths<'q> {
+    fn add(&mut self, value: &'q Value) {
+        match value.as_str().ok_or(PathFault::Empty).and_then(Normal::new) {
+            Ok(path) if self.first.is_none() => self.first = Some(path),
+            Ok(path) if self.second.is_none() => self.second = Some(path),
+            Ok(path) => self.more.push(path),
+            Err(fault) => self.broken = self.broken.or(Some(fault)),
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Normal<'q>> {
         self.first.iter().chain(&self.second).chain(&self.more)
     }
@@ -50,8 +62,10 @@ impl<'q> Paths<'q> {
 }
 
 impl<'q> Facts<'q> {
-    pub(crate) const fn new(question: &'q Question<'q>, capability: Option<&'q Capability>) -> Self {
-        Self { question, capability, paths: OnceCell::new() }
+    pub(crate) fn new(question: &'q Question<'q>, name: Option<&'q Name>) -> Self {
+        let capability = name.and_then(Name::capability);
+        let path_names = name.map_or(&[][..], Name::paths);
+        Self { question, capability, path_names, paths: OnceCell::new() }
     }
 
     pub(crate) fn argument(&self, name: &str) -> Option<&'q Value> {
@@ -80,23 +94,18 @@ impl<'q> Facts<'q> {
         let arguments = self.question.arguments;
         let known =
             params.iter().filter(move |param| param.kind == kind).filter_map(|param| arguments.get(&param.name));
-        known.chain(names.iter().filter_map(|name| arguments.get(*name)))
+        let usual = (!names.is_empty()).then(|| arguments.iter().filter(|(name, _)| names.contains(&name.as_str())));
+        known.chain(usual.into_iter().flatten().map(|(_, value)| value))
     }
 
     /// All path arguments, normalised.
     pub(crate) fn paths(&self) -> &Paths<'q> {
         self.paths.get_or_init(|| {
             let mut paths = Paths::default();
-            for value in self.of_kind(ParamKind::Path) {
-                match value.as_str().ok_or(PathFault::Empty).and_then(Normal::new) {
-                    Ok(path) if paths.first.is_none() => paths.first = Some(path),
-                    Ok(path) if paths.second.is_none() => paths.second = Some(path),
-                    Ok(path) => paths.more.push(path),
-                    Err(fault) => {
-                        paths.broken = Some(fault);
-                        break;
-                    }
-                }
+            if self.capability.is_some() {
+                self.path_names.iter().filter_map(|name| self.argument(name)).for_each(|value| paths.add(value));
+            } else {
+                self.of_kind(ParamKind::Path).for_each(|value| paths.add(value));
             }
             paths
         })

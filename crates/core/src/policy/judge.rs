@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use super::facts::Facts;
-use super::index::Found;
-use super::layer::{File, Layer};
+use super::index::{Found, Name};
+use super::layer::Layer;
 use super::question::{Question, RateKey};
 use super::rule::RuleRef;
 use super::{Policy, is_custom};
@@ -156,9 +156,10 @@ impl Policy {
     /// Judges one call. Allocates nothing unless a path has to be normalised.
     #[must_use]
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
-        let capability = self.index.capability(question.capability.as_str());
-        let mut facts = Facts::new(question, capability);
-        let answers = self.index.ask(&mut facts, &self.files, self.org);
+        let name = self.index.lookup(question.capability.as_str());
+        let capability = name.and_then(Name::capability);
+        let facts = Facts::new(question, name);
+        let answers = self.index.ask(name, &facts, &self.files, self.org);
         let hit = |file: Option<u32>, found: Found| file.and_then(|file| self.hit(file, found, question));
         let layers = Layers {
             agent: hit(answers.agent_file, answers.agent),
@@ -173,21 +174,22 @@ impl Policy {
         if !found.is_some() {
             return None;
         }
-        let rule = self.files.get(file as usize).map(|file: &File| &file.rules)?.get(found.rule as usize)?;
-        let mut tier = rule.tier;
+        let rule_ref = RuleRef { file, rule: found.rule };
+        let mut tier = found.tier;
         if found.broken {
             tier = tier.raise(Tier::ApprovalRequired);
         }
-        let rate = rule.rate.map(|rate| {
-            let before = question.rates.count(question.agent, rule.rate_key, rate.window);
+        let rated =
+            if found.rated { self.rule(rule_ref).and_then(|rule| Some((rule.rate_key, rule.rate?))) } else { None };
+        let rate = rated.map(|(key, rate)| {
+            let before = question.rates.count(question.agent, key, rate.window);
             let exceeded = before >= rate.max;
             if exceeded {
                 tier = tier.raise(rate.on_exceed);
             }
-            RateUse { key: rule.rate_key, before, exceeded }
+            RateUse { key, before, exceeded }
         });
-        let rule_ref = RuleRef { file, rule: found.rule };
-        Some(Hit { rule: rule_ref, written: rule.tier, tier, broken: found.broken, rate })
+        Some(Hit { rule: rule_ref, written: found.tier, tier, broken: found.broken, rate })
     }
 
     /// What holds where no rule does.

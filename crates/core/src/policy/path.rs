@@ -39,11 +39,14 @@ pub enum PathFault {
 #[derive(Debug, Clone)]
 pub(crate) struct Normal<'t> {
     text: Cow<'t, str>,
-    /// Where each of the first components ends, in bytes.
-    ends: [u16; DEPTH],
-    /// How many of `ends` are set.
-    depth: usize,
+    /// Where each of the first components ends, in bytes. Few, because the value is moved about.
+    ends: [u16; ENDS],
+    /// How many components there are.
+    depth: u16,
 }
+
+/// Ends kept; deeper ones are searched for.
+const ENDS: usize = 8;
 
 impl<'t> Normal<'t> {
     /// Normalises without looking at any file system.
@@ -71,70 +74,111 @@ impl<'t> Normal<'t> {
                 name => components.push(name),
             }
         }
-        let mut ends = [0; DEPTH];
         let mut spelled = String::with_capacity(text.len());
-        for (n, component) in components.iter().enumerate() {
+        for component in &components {
             spelled.push('/');
             spelled.push_str(component);
-            if let Some(end) = ends.get_mut(n) {
-                *end = spelled.len() as u16;
-            }
         }
         if spelled.is_empty() {
             spelled.push('/');
         }
-        Ok(Self { text: Cow::Owned(spelled), ends, depth: components.len().min(DEPTH) })
+        let found = Normal::as_it_stands(&spelled).map(|normal| (normal.ends, normal.depth));
+        let (ends, depth) = found.ok_or(PathFault::Nul)?;
+        Ok(Self { text: Cow::Owned(spelled), ends, depth })
     }
 
     /// One pass over a path that is normal already, as nearly all are: nothing is copied.
+    ///
+    /// Eight bytes at a time: slashes are found by arithmetic, and only around them is anything looked at.
     fn as_it_stands(text: &'t str) -> Option<Self> {
         let bytes = text.as_bytes();
-        let mut ends = [0; DEPTH];
-        let (mut depth, mut start, mut at) = (0, 1, 1);
-        while let Some(&byte) = bytes.get(at) {
-            if byte == b'/' {
-                if is_odd(bytes.get(start..at)?) {
-                    return None;
-                }
-                if let Some(end) = ends.get_mut(depth) {
-                    *end = at as u16;
-                    depth += 1;
-                }
-                start = at + 1;
-            } else if byte == 0 {
-                return None;
-            }
-            at += 1;
+        let mut path = Self { text: Cow::Borrowed(text), ends: [0; ENDS], depth: 0 };
+        let mut start = 1;
+        let (words, rest) = bytes.as_chunks::<8>();
+        for (n, word) in words.iter().enumerate() {
+            path.take(u64::from_le_bytes(*word), n * 8, bytes, &mut start)?;
         }
-        if bytes.len() == 1 {
-            return Some(Self { text: Cow::Borrowed(text), ends, depth });
+        if !rest.is_empty() {
+            // Filled up with a byte that is neither NUL nor a slash.
+            let mut last = [1; 8];
+            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            path.take(u64::from_le_bytes(last), words.len() * 8, bytes, &mut start)?;
         }
-        if is_odd(bytes.get(start..)?) {
+        if bytes.len() > 1 {
+            path.close(bytes, start, bytes.len())?;
+        }
+        Some(path)
+    }
+
+    /// Looks at eight bytes that start at `offset`.
+    #[inline]
+    fn take(&mut self, word: u64, offset: usize, bytes: &[u8], start: &mut usize) -> Option<()> {
+        if zero_bytes(word) != 0 {
             return None;
         }
-        if let Some(end) = ends.get_mut(depth) {
-            *end = at as u16;
-            depth += 1;
+        let mut slashes = zero_bytes(word ^ SLASHES);
+        while slashes != 0 {
+            let at = offset + slashes.trailing_zeros() as usize / 8;
+            slashes &= slashes - 1;
+            if at > 0 {
+                self.close(bytes, *start, at)?;
+                *start = at + 1;
+            }
         }
-        Some(Self { text: Cow::Borrowed(text), ends, depth })
+        Some(())
+    }
+
+    /// Ends a component; nothing if it is one that a normal path does not have.
+    #[inline]
+    fn close(&mut self, bytes: &[u8], start: usize, end: usize) -> Option<()> {
+        if is_odd(bytes.get(start..end)?) {
+            return None;
+        }
+        if let Some(slot) = self.ends.get_mut(usize::from(self.depth)) {
+            *slot = end as u16;
+        }
+        self.depth += 1;
+        Some(())
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
+    /// Whether it is this normal path or below it.
+    pub(crate) fn is_within(&self, prefix: &str) -> bool {
+        match self.text.strip_prefix(prefix) {
+            Some(rest) => rest.is_empty() || rest.starts_with('/') || prefix == "/",
+            None => false,
+        }
+    }
+
     /// The path cut to its first `depth` components; nothing if it has fewer.
     fn cut(&self, depth: usize) -> Option<&str> {
-        if depth > self.depth {
+        if depth > usize::from(self.depth) {
             return None;
         }
-        let end = self.ends.get(depth.checked_sub(1)?).copied()?;
-        self.text.get(..usize::from(end))
+        match self.ends.get(depth.checked_sub(1)?) {
+            Some(end) => self.text.get(..usize::from(*end)),
+            None => match self.text.match_indices('/').nth(depth) {
+                Some((end, _)) => self.text.get(..end),
+                None => Some(&self.text),
+            },
+        }
     }
 
     fn components(&self) -> impl Iterator<Item = &str> {
         self.text.split('/').filter(|component| !component.is_empty())
     }
+}
+
+/// `/` in every byte.
+const SLASHES: u64 = u64::from_le_bytes([b'/'; 8]);
+
+/// The top bit of every byte that is zero, and no other bit.
+const fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    !(((word & LOW) + LOW) | word | LOW)
 }
 
 fn is_odd(component: &[u8]) -> bool {
@@ -317,6 +361,8 @@ mod tests {
             ("/workspace/a/../../etc/passwd", false),
         ] {
             assert_eq!(prefixes.hold(&Normal::new(path).unwrap()), inside, "{path}");
+            assert_eq!(Normal::new(path).unwrap().is_within("/workspace/a"), inside, "{path}");
+            assert!(Normal::new(path).unwrap().is_within("/"));
         }
         let mut root = Prefixes::default();
         root.add("/");
@@ -329,6 +375,13 @@ mod tests {
         prefixes.add("/a/b");
         assert!(prefixes.hold(&Normal::new(&format!("/a/b{}", "/x".repeat(500))).unwrap()));
         assert!(prefixes.hold(&Normal::new(&format!("/a/b{}/.", "/x".repeat(500))).unwrap()));
+        let deep = "/d".repeat(DEPTH);
+        let mut prefixes = Prefixes::default();
+        prefixes.add(&deep);
+        assert!(prefixes.hold(&Normal::new(&deep).unwrap()));
+        assert!(prefixes.hold(&Normal::new(&format!("{deep}/x")).unwrap()));
+        assert!(!prefixes.hold(&Normal::new(&format!("{deep}x")).unwrap()));
+        assert!(!prefixes.hold(&Normal::new(&"/d".repeat(DEPTH - 1)).unwrap()));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::condition::read::{self, Rate, Scope};
+use super::condition::read::{self, Scope};
+use super::condition::span::Rate;
 use super::condition::{Condition, Held, Quantifier};
 use super::facts::Facts;
 use super::fault::{Faults, Place};

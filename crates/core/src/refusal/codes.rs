@@ -225,6 +225,15 @@ codes! {
     ApprovalNotAnApprover = "approval.not_an_approver", 403, Never,
         "this answer does not come from someone who may decide",
         "only people named in the configuration decide, each over their own channel; agents never do";
+    ApprovalNotOffered = "approval.not_offered", 409, AfterChange,
+        "the question does not offer this answer",
+        "read the question again and use one of the answers it offers";
+    ApprovalGrown = "approval.grown", 409, AfterChange,
+        "more writes have joined the question since it was shown",
+        "look at the question again before answering it";
+    ApprovalNotPossible = "approval.not_possible", 409, Never,
+        "the question is not in a state in which this can be done",
+        "read its state; an answer stands once it is given";
     ApprovalTarget = "approval.target", 403, AfterChange,
         "the chat or address to ask is not one the operator allows",
         "leave the target out to ask the configured people";
@@ -236,6 +245,9 @@ codes! {
     HoldTooLate = "hold.too_late", 409, Never,
         "the write has already started and can no longer be cancelled",
         "read its state; if it can be undone, ask for the rollback";
+    HoldNotYet = "hold.not_yet", 409, secs(30),
+        "the write may not move yet",
+        "wait until the time named; it goes on by itself";
     HoldNotFound = "hold.not_found", 404, AfterChange,
         "there is no such held write for this credential",
         "use the buffer id exactly as it was returned";
@@ -281,6 +293,12 @@ codes! {
     ExecuteRefusedMismatch = "execute.refused_mismatch", 409, AfterPerson,
         "what was about to be sent is not what was approved; nothing was sent",
         "stop and tell your user; people have been alerted";
+    ExecuteFenced = "execute.fenced", 409, Never,
+        "another gateway has taken over this write",
+        "nothing to do: read the call later for its result";
+    ExecuteSecondHandle = "execute.second_handle", 409, AfterPerson,
+        "the write already has a handle at the service and must not get a second one",
+        "stop and tell your user; a second handle could act twice";
     ExecuteReconnect = "execute.reconnect", 503, AfterPerson,
         "the service no longer accepts our credential",
         "tell your user that the account has to be connected again";
@@ -328,6 +346,27 @@ codes! {
     StoreDiskFull = "store.disk_full", 507, AfterPerson,
         "there is no room left to record new writes, so none are taken",
         "stop and tell your user; cancelling and reading states still work";
+    StoreNotFound = "store.not_found", 404, AfterChange,
+        "there is nothing by that id for this credential",
+        "use ids exactly as the gateway returned them";
+    StoreConflict = "store.conflict", 409, SafeToRepeat,
+        "it has moved on since it was read; nothing was changed",
+        "read it again and decide anew";
+    StoreInUse = "store.in_use", 503, AfterPerson,
+        "the database is in use by another process",
+        "tell your user; an operator has to stop the other one first";
+    StoreForeignFile = "store.foreign_file", 503, AfterPerson,
+        "the database file belongs to another program",
+        "tell your user; an operator has to correct the path";
+    StoreOldSqlite = "store.old_sqlite", 503, AfterPerson,
+        "the SQLite library is too old to keep our promises",
+        "tell your user; an operator has to install a current release";
+    StoreNodeTaken = "store.node_taken", 503, AfterPerson,
+        "another gateway runs under this one's name",
+        "tell your user; an operator has to give each gateway its own name";
+    StoreEngine = "store.engine", 500, AfterPerson,
+        "the database refused a statement; nothing was changed",
+        "tell your user and name the call id";
     StoreDamaged = "store.damaged", 503, AfterPerson,
         "the database is damaged, so nothing new is started",
         "stop and tell your user; an operator has to restore it";

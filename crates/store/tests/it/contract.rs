@@ -1,35 +1,33 @@
 //! What every engine must do.
 
+mod admission;
+mod allowances;
+mod attempts;
+mod batches;
+mod doubt;
+mod freezing;
+mod nodes;
+mod questions;
+mod recovery;
+mod rollbacks;
+mod stopping;
+mod time;
+
 use sluice_core::hold::HoldState;
-use sluice_core::{Actor, AgentName, Span};
-use sluice_store::{Admitted, Cancelled, Choice, Claimed, Decided, Ruling, StoreError};
-use sluice_testkit::ManualClock;
-use sluice_testkit::postgres::Database;
-use sluice_testkit::world::{LEASE, World, done};
+use sluice_core::{HoldId, Span};
+use sluice_testkit::world::done;
 
-/// Runs a test on SQLite in memory, SQLite on disk and PostgreSQL.
-fn everywhere(test: impl Fn(&World)) {
-    test(&World::memory());
-    let folder = tempfile::tempdir().unwrap();
-    test(&World::file(&folder.path().join("sluice.db")));
-    if let Some(database) = Database::fresh() {
-        test(&World::server(database.url(), "gw-1", &ManualClock::default()));
-    }
-}
-
-fn agent(name: &str) -> Actor {
-    Actor::Agent(AgentName::new(name).unwrap())
-}
+use crate::engines::{WINDOW, across_restarts, claimed, everywhere};
 
 #[test]
 fn a_write_walks_from_held_to_done() {
     everywhere(|world| {
         let id = world.held("clerk", "hello");
+        world.clock.advance(Span::from_millis(29_999));
         assert!(world.claim_due().is_empty(), "nothing is due inside the undo window");
-        world.clock.advance(Span::from_secs(30));
-        let claimed = world.claim_due();
-        let [Claimed::Ours(hold)] = claimed.as_slice() else { panic!("{claimed:?}") };
-        let permit = world.arm(hold).unwrap();
+        world.clock.advance(Span::from_millis(1));
+        let hold = claimed(world);
+        let permit = world.arm(&hold).unwrap();
         assert_eq!(permit.action().digest(), hold.action.digest());
         let hold = world.finish(id, permit.epoch(), done("msg-1")).unwrap();
         assert_eq!(hold.state, HoldState::Done { receipt: "msg-1".into(), at: world.now() });
@@ -38,33 +36,34 @@ fn a_write_walks_from_held_to_done() {
 }
 
 #[test]
-fn cancelled_means_never_sent() {
-    everywhere(|world| {
+fn what_was_admitted_is_still_there_after_a_restart() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        world.wait(world.store.started("0.1.0")).unwrap();
         let id = world.held("clerk", "hello");
-        let stranger = world.wait(world.store.cancel(id, agent("intruder")));
-        assert!(matches!(stranger, Err(StoreError::NotFound { .. })));
-        let Ok(Cancelled::Stopped(_)) = world.wait(world.store.cancel(id, agent("clerk"))) else { panic!() };
-        world.clock.advance(LEASE);
-        assert!(world.claim_due().is_empty());
-        assert_eq!(world.state(id), "cancelled");
+        let before = world.hold(id);
+        place.clock.advance(WINDOW);
+        drop(world);
+        let world = place.open("gw-1");
+        assert_eq!(world.hold(id), before);
+        assert_eq!(world.store.last_alive(), Some(before.admitted_at));
+        world.wait(world.store.started("0.1.0")).unwrap();
+        assert_eq!(claimed(&world).id, id);
+        world
     });
 }
 
 #[test]
-fn the_sixth_write_in_ten_minutes_pulls_back_the_five_before_it() {
+fn writes_are_listed_a_page_at_a_time_in_order() {
     everywhere(|world| {
-        let first: Vec<_> = (0..5).map(|n| world.held("clerk", &format!("mail {n}"))).collect();
-        let sixth = world.mail("clerk", "mail 5");
-        let Admitted::Awaiting { approval, batch: true, .. } = world.admit(sixth) else { panic!() };
-        for id in &first {
-            assert_eq!(world.state(*id), "awaiting_approval");
-        }
-        let Admitted::Awaiting { approval: same, .. } = world.admit(world.mail("clerk", "mail 6")) else { panic!() };
-        assert_eq!(approval, same);
-        let ruling = Ruling::Choose(Choice::First(3));
-        let Ok(Decided::Now { allowed, denied, .. }) = world.decide(approval, ruling) else { panic!() };
-        assert_eq!((allowed.as_slice(), denied.len()), (&first[..3], 4));
-        world.clock.advance(Span::from_secs(30));
-        assert_eq!(world.claim_due().len(), 3);
+        let all: Vec<_> = (0..5).map(|n| world.held("clerk", &format!("mail {n}"))).collect();
+        let page = |after| {
+            let page = world.wait(world.store.holds(after, 2)).unwrap();
+            page.into_iter().map(|hold| hold.id).collect::<Vec<_>>()
+        };
+        assert_eq!(page(None), all[..2]);
+        assert_eq!(page(Some(all[1])), all[2..4]);
+        assert_eq!(page(Some(all[3])), all[4..]);
+        assert_eq!(world.wait(world.store.hold(HoldId::from_bits(999))).unwrap(), None);
     });
 }

@@ -1,3 +1,16 @@
-//! The store's contract, run on every engine.
+//! The store's contract, run on every engine; its model; and what is done to it on purpose.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail as loudly as the tests themselves"
+)]
 
+mod audit;
+mod checker;
 mod contract;
+mod damage;
+mod engines;
+mod model;
+mod races;
+mod server;

@@ -5,8 +5,9 @@
 
 use std::io::{self, BufRead};
 
-use super::super::export::{MAX_LINE, hex_of};
-use super::super::{Hash, leaf, tree};
+use super::super::export::{MAX_LINE, hash_of_hex, hex_of};
+use super::super::sha::Messages;
+use super::super::{Hash, LEAF, tree};
 use super::Check;
 use super::line::Counter;
 use super::marks::{Mark, Marks};
@@ -57,24 +58,24 @@ impl Job {
     }
 
     fn found(&self, check: &Check) -> Option<Found> {
-        std::str::from_utf8(&self.bytes).ok()?;
         let mut cuts = self.marks.iter().map(Mark::size).peekable();
         let (mut place, mut counter) = (self.first, Counter::new(self.first));
         let (mut before, mut head) = (self.before?, self.before?);
         let mut stretches = Vec::new();
         let mut run = Vec::new();
+        let mut messages = Messages::default();
         let mut rest = self.bytes.as_slice();
         while !rest.is_empty() {
             while cuts.next_if_eq(&place).is_some() {
                 stretches.push(Stretch { subtrees: std::mem::take(&mut run), head });
             }
-            let start = rest;
-            // `skip_until` finds the line feed with the vector instructions of the machine.
-            let length = rest.skip_until(b'\n').ok()?;
-            let line = start.get(..length)?.strip_suffix(b"\n")?;
-            let (digits, body) = check.shape.fits(line, &counter).filter(|_| length <= MAX_LINE)?;
-            let hash = leaf(&head, body);
-            if hex_of(&hash) != *digits {
+            let (line, after) = rest.split_at_checked(line_end(rest)?)?;
+            rest = after.get(1..)?;
+            let (digits, body) = check.shape.fits(line, &counter).filter(|_| line.len() < MAX_LINE)?;
+            // From here on the stated hash is used. It is the computed one or we stop; but so the processor
+            // need not wait for one hash before it begins the next, nor for the entry before its node.
+            let hash = hash_of_hex(digits);
+            if hex_of(&messages.hash([&LEAF, &head.0, body])) != *digits {
                 return None;
             }
             (before, head) = (head, hash);
@@ -89,6 +90,16 @@ impl Job {
         let signed = self.marks.iter().all(|mark| mark.is_signed(check));
         (cuts.next().is_none() && signed).then_some(Found { stretches, before })
     }
+}
+
+/// Where the first line ends. A block without a line feed is found out by vector instructions: the plain search
+/// takes a tenth of the time the hashes take.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    let full = |block: &&[u8; 32]| !block.iter().fold(false, |found, byte| found | (*byte == b'\n'));
+    let skipped = blocks.iter().take_while(full).count();
+    let tail = blocks.get(skipped).map_or(rest, <[u8; 32]>::as_slice);
+    tail.iter().position(|byte| *byte == b'\n').map(|at| skipped * 32 + at)
 }
 
 /// Appends a leaf to subtrees that need not begin at the beginning of the tree.
@@ -172,5 +183,22 @@ impl<E: BufRead> Chunks<E> {
             bytes.truncate(end + 1);
         }
         Ok((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_at_its_first_line_feed() {
+        for length in 0..100 {
+            let mut bytes = vec![b'x'; length];
+            assert_eq!(line_end(&bytes), None);
+            bytes.push(b'\n');
+            assert_eq!(line_end(&bytes), Some(length));
+            bytes.extend_from_slice(b"more\n and more\n");
+            assert_eq!(line_end(&bytes), Some(length));
+        }
     }
 }

@@ -37,9 +37,6 @@ impl Shape {
 
     /// Takes a line without its line feed apart, whatever place it claims.
     pub(super) fn parse<'a>(&self, line: &'a [u8]) -> Result<Line<'a>, &'static str> {
-        if std::str::from_utf8(line).is_err() {
-            return Err("the line is not UTF-8");
-        }
         let (digits, body) = outer(line).ok_or("the line is not `{\"hash\":…,\"entry\":…}`")?;
         let hash = std::str::from_utf8(digits).ok().and_then(hex::decode).ok_or("the hash is not 64 hex digits")?;
         let head =

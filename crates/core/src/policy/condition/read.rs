@@ -3,32 +3,25 @@
 //! Takes the `conditions` node; gives conditions that can hold. Promise: a condition on an argument that no
 //! matched capability has, of a kind the argument is not, or that nothing can fulfil is refused at load.
 
-use jiff::tz::TimeZone;
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::{Comparison, Condition, Hours, Quantifier};
+use super::range::refuse_contradictions;
+use super::span::Rate;
+use super::{Comparison, Condition, Quantifier};
 use crate::capability::{Capability, ParamKind};
-use crate::clock::Span;
 use crate::policy::fault::{Faults, Place};
 use crate::policy::path::{self, Glob, Normal, Prefixes};
 use crate::policy::pattern::Pattern;
 use crate::policy::question::{Origin, Origins};
 use crate::policy::suggest::{closest, escape};
 use crate::policy::yaml::{Key, Kind, Node};
-use crate::tier::Tier;
 
-/// Days as `hours.days` writes them.
-pub(crate) const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
-pub(crate) const ALL_DAYS: u8 = 0b111_1111;
 /// Longest expression, in bytes, and largest compiled form.
 const REGEX_TEXT: usize = 1000;
 const REGEX_SIZE: usize = 256 * 1024;
 /// Longest list in a condition.
 const LIST: usize = 1000;
-/// Longest rate window.
-const WINDOW: Span = Span::from_hours(31 * 24);
-
 /// Conditions that are not about one named argument.
 const FIXED: [&str; 16] = [
     "path_prefix",
@@ -50,17 +43,6 @@ const FIXED: [&str; 16] = [
 ];
 const SUFFIXES: [&str; 6] = ["_lte", "_lt", "_gte", "_gt", "_in", "_matches"];
 
-/// At most so many calls of one agent in a sliding window; more raise the tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// Calls that pass.
-    pub max: u64,
-    /// Within this time.
-    pub window: Span,
-    /// Tier for the calls after that.
-    pub on_exceed: Tier,
-}
-
 /// What a rule is about, as far as the catalogue knows.
 pub(crate) struct Scope<'c> {
     pub(crate) pattern: &'c Pattern,
@@ -69,12 +51,12 @@ pub(crate) struct Scope<'c> {
 
 impl Scope<'_> {
     /// Kinds an argument has among the matched capabilities.
-    fn kinds(&self, argument: &str) -> Vec<ParamKind> {
+    pub(super) fn kinds(&self, argument: &str) -> Vec<ParamKind> {
         self.matched.iter().filter_map(|capability| capability.param(argument)).map(|param| param.kind).collect()
     }
 
     /// Whether the rule is only about tools the catalogue cannot know.
-    const fn is_open(&self) -> bool {
+    pub(super) const fn is_open(&self) -> bool {
         self.matched.is_empty()
     }
 
@@ -105,11 +87,12 @@ pub(crate) fn read(node: &Node, scope: &Scope<'_>, faults: &mut Faults<'_>) -> (
     (conditions.into_iter().map(|(_, condition)| condition).collect(), rate)
 }
 
-struct Reader<'r, 'c, 'f> {
-    key: &'r Key,
-    value: &'r Node,
-    scope: &'r Scope<'c>,
-    faults: &'r mut Faults<'f>,
+/// One condition being read.
+pub(super) struct Reader<'r, 'c, 'f> {
+    pub(super) key: &'r Key,
+    pub(super) value: &'r Node,
+    pub(super) scope: &'r Scope<'c>,
+    pub(super) faults: &'r mut Faults<'f>,
 }
 
 impl Reader<'_, '_, '_> {
@@ -242,7 +225,7 @@ impl Reader<'_, '_, '_> {
         None
     }
 
-    fn impossible<T>(&mut self, message: impl Into<String>) -> Option<T> {
+    pub(super) fn impossible<T>(&mut self, message: impl Into<String>) -> Option<T> {
         self.faults.error(self.value.place, "policy.impossible_condition", message).why("the rule could never apply");
         None
     }
@@ -457,250 +440,6 @@ impl Reader<'_, '_, '_> {
             origins = origins.with(origin);
         }
         Some(Condition::Targets(origins))
-    }
-
-    fn hours(&mut self) -> Option<Hours> {
-        let fields = Fields::of(self.value, &["from", "to", "days", "zone"], &self.key.text, self.faults)?;
-        let from = fields.clock("from", self.faults)?;
-        let to = fields.clock("to", self.faults)?;
-        if from == 24 * 60 {
-            return self.impossible("`from` is the end of the day");
-        }
-        if from == to || (from == 0 && to == 0) {
-            return self.impossible("`from` and `to` are the same");
-        }
-        let Some(zone) = fields.get("zone") else {
-            self.faults
-                .error(self.key.place, "policy.missing_key", "`hours` needs a `zone`")
-                .hint("for example `zone: Europe/Berlin` or `zone: UTC`");
-            return None;
-        };
-        let Some(zone_name) = zone.as_text() else {
-            self.faults.error(zone.place, "policy.type", "`zone` must be the name of a time zone");
-            return None;
-        };
-        let Ok(tz) = TimeZone::get(zone_name) else {
-            self.faults
-                .error(zone.place, "policy.value", format!("`{}` is not a time zone", escape(zone_name)))
-                .hint("use a name of the IANA database such as `Europe/Berlin`");
-            return None;
-        };
-        let days = match fields.get("days") {
-            None => ALL_DAYS,
-            Some(node) => Self::days(node, self.faults)?,
-        };
-        Some(Hours { from, to, days, zone: tz, zone_name: zone_name.into() })
-    }
-
-    fn days(node: &Node, faults: &mut Faults<'_>) -> Option<u8> {
-        let Kind::List(items) = &node.kind else {
-            faults.error(node.place, "policy.type", "`days` must be a list such as `[mon, tue]`");
-            return None;
-        };
-        let mut days = 0;
-        for item in items {
-            let found = item.as_text().and_then(|text| DAYS.iter().position(|day| *day == text));
-            let Some(day) = found else {
-                faults
-                    .error(item.place, "policy.value", "not a day")
-                    .why("days are mon, tue, wed, thu, fri, sat, sun")
-                    .mean(
-                        item.as_text()
-                            .and_then(|text| DAYS.into_iter().find(|day| text.to_lowercase().starts_with(day))),
-                    );
-                return None;
-            };
-            days |= 1 << day;
-        }
-        if days == 0 {
-            faults
-                .error(node.place, "policy.impossible_condition", "`days` is empty")
-                .why("the rule could never apply");
-            return None;
-        }
-        Some(days)
-    }
-
-    fn rate(&mut self) -> Option<Rate> {
-        let fields = Fields::of(self.value, &["max", "window", "on_exceed"], &self.key.text, self.faults)?;
-        let (Some(max), Some(window)) = (fields.get("max"), fields.get("window")) else {
-            self.faults
-                .error(self.key.place, "policy.missing_key", "`rate_limit` needs `max` and `window`")
-                .hint("for example `rate_limit: {max: 5, window: 10m}`");
-            return None;
-        };
-        let max = match max.kind {
-            Kind::Integer(n) if n >= 1 => n.unsigned_abs(),
-            _ => {
-                self.faults
-                    .error(max.place, "policy.value", "`max` must be a whole number of at least 1")
-                    .hint("a rule that lets no call pass is written with its `tier`");
-                return None;
-            }
-        };
-        let span = match &window.kind {
-            Kind::Integer(seconds) => u64::try_from(*seconds).ok().map(Span::from_secs),
-            Kind::Text(text) => span_of(text),
-            _ => None,
-        };
-        let Some(window) = span.filter(|span| *span > Span::ZERO && *span <= WINDOW) else {
-            self.faults
-                .error(
-                    window.place,
-                    "policy.value",
-                    "`window` must be a time such as `10m`, `1h` or a number of seconds",
-                )
-                .why(format!("it lies between 1 s and {WINDOW}"));
-            return None;
-        };
-        let on_exceed = match fields.get("on_exceed") {
-            None => Tier::ApprovalRequired,
-            Some(node) => crate::policy::rule::tier(node, "on_exceed", self.faults)?,
-        };
-        Some(Rate { max, window, on_exceed })
-    }
-}
-
-/// `90s`, `10m`, `2h`, `1d`.
-fn span_of(text: &str) -> Option<Span> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = digits.parse().ok()?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    number.checked_mul(seconds).map(Span::from_secs)
-}
-
-/// A map with fixed keys.
-struct Fields<'n>(&'n [(Key, Node)]);
-
-impl<'n> Fields<'n> {
-    fn of(node: &'n Node, keys: &[&str], what: &str, faults: &mut Faults<'_>) -> Option<Self> {
-        let Kind::Map(entries) = &node.kind else {
-            faults.error(node.place, "policy.type", format!("`{what}` must be a map with {}", keys.join(", ")));
-            return None;
-        };
-        let mut known = true;
-        for (key, _) in entries {
-            if !keys.contains(&key.text.as_str()) {
-                known = false;
-                faults
-                    .error(key.place, "policy.unknown_key", format!("unknown key `{}` in `{what}`", escape(&key.text)))
-                    .why(format!("`{what}` has the keys {}", keys.join(", ")))
-                    .mean(closest(&key.text, keys.iter().copied()));
-            }
-        }
-        known.then_some(Self(entries))
-    }
-
-    fn get(&self, name: &str) -> Option<&'n Node> {
-        self.0.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
-    }
-
-    /// `08:30` as minutes; `24:00` is the end of the day.
-    fn clock(&self, name: &str, faults: &mut Faults<'_>) -> Option<u16> {
-        let node = self.get(name);
-        let parsed = node.and_then(Node::as_text).and_then(|text| {
-            let (hour, minute) = text.split_once(':')?;
-            let two_digits = |text: &str| {
-                (text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
-            };
-            let (hour, minute): (u16, u16) = (two_digits(hour)?, two_digits(minute)?);
-            (minute < 60 && (hour < 24 || (hour == 24 && minute == 0))).then_some(hour * 60 + minute)
-        });
-        if parsed.is_none() {
-            let place = node
-                .map_or_else(|| self.0.first().map_or_else(Place::default, |(key, _)| key.place), |node| node.place);
-            faults.error(place, "policy.value", format!("`{name}` must be a time of day such as `\"08:00\"`"));
-        }
-        parsed
-    }
-}
-
-/// Bounds that exclude each other.
-fn refuse_contradictions(conditions: &[(Place, Condition)], scope: &Scope<'_>, faults: &mut Faults<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
-    for (place, condition) in conditions {
-        let argument = match condition {
-            Condition::Compare { argument, .. } => &**argument,
-            Condition::ContentSize { .. } => "content_size",
-            _ => continue,
-        };
-        if seen.contains(&argument) {
-            continue;
-        }
-        seen.push(argument);
-        let whole = argument == "content_size" || scope.kinds(argument).iter().all(|kind| *kind == ParamKind::Integer);
-        let whole = whole && (argument == "content_size" || !scope.is_open());
-        let bounds = conditions.iter().filter_map(|(_, other)| match other {
-            Condition::Compare { argument: own, by, bound } if &**own == argument => Some((*by, *bound)),
-            Condition::ContentSize { by, bound } if argument == "content_size" => Some((*by, *bound as f64)),
-            _ => None,
-        });
-        let range = bounds.fold(Range::default(), |range, (by, bound)| range.narrow(by, bound, whole));
-        let values = conditions.iter().find_map(|(_, other)| match other {
-            Condition::OneOf { argument: own, of: Quantifier::Every, values } if &**own == argument => Some(values),
-            _ => None,
-        });
-        let none_fits =
-            values.is_some_and(|values| !values.iter().filter_map(Value::as_f64).any(|value| range.holds(value)));
-        if range.is_empty() || none_fits {
-            faults
-                .error(
-                    *place,
-                    "policy.impossible_condition",
-                    format!("no `{}` fulfils all these conditions", escape(argument)),
-                )
-                .why("the rule could never apply");
-        }
-    }
-}
-
-/// Numbers between two bounds.
-#[derive(Clone, Copy)]
-struct Range {
-    low: f64,
-    low_open: bool,
-    high: f64,
-    high_open: bool,
-}
-
-impl Default for Range {
-    fn default() -> Self {
-        Self { low: f64::NEG_INFINITY, low_open: false, high: f64::INFINITY, high_open: false }
-    }
-}
-
-impl Range {
-    fn narrow(mut self, by: Comparison, bound: f64, whole: bool) -> Self {
-        // Among whole numbers `> 5` is `>= 6`.
-        let (by, bound) = match by {
-            Comparison::Gt if whole => (Comparison::Gte, bound.floor() + 1.0),
-            Comparison::Lt if whole => (Comparison::Lte, bound.ceil() - 1.0),
-            other => (other, bound),
-        };
-        match by {
-            Comparison::Gt if bound >= self.low => (self.low, self.low_open) = (bound, true),
-            Comparison::Gte if bound > self.low => (self.low, self.low_open) = (bound, false),
-            Comparison::Lt if bound <= self.high => (self.high, self.high_open) = (bound, true),
-            Comparison::Lte if bound < self.high => (self.high, self.high_open) = (bound, false),
-            Comparison::Gt | Comparison::Gte | Comparison::Lt | Comparison::Lte => {}
-        }
-        self
-    }
-
-    fn is_empty(&self) -> bool {
-        self.low > self.high || (self.low >= self.high && (self.low_open || self.high_open))
-    }
-
-    fn holds(&self, value: f64) -> bool {
-        let above = value > self.low || (value >= self.low && !self.low_open);
-        let below = value < self.high || (value <= self.high && !self.high_open);
-        above && below
     }
 }
 

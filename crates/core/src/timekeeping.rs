@@ -1,0 +1,156 @@
+//! Two clocks, and when to believe them.
+//!
+//! Takes readings of the wall clock and of the time since boot; says whether the wall clock can be
+//! trusted, and whether a write's undo window has really passed. Promise: no jump of the wall clock
+//! shortens an undo window, and while the clock is suspect nothing is sent.
+
+use std::collections::BTreeMap;
+
+use crate::clock::{Span, Timestamp};
+use crate::ids::HoldId;
+
+/// A difference between the two clocks that is no longer drift.
+pub const STEP: Span = Span::from_secs(5);
+/// How long nothing is sent after a step.
+pub const CALM: Span = Span::from_secs(60);
+
+/// What a reading shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Both clocks agree.
+    Steady,
+    /// The wall clock has just jumped.
+    Stepped {
+        /// By how much.
+        by: Span,
+        /// In which direction.
+        forward: bool,
+    },
+    /// It jumped a little while ago.
+    Suspect {
+        /// How long to wait still.
+        left: Span,
+    },
+}
+
+/// Compares the clocks from one tick to the next.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    wall: Timestamp,
+    boot: Span,
+    calm_from: Option<Span>,
+}
+
+impl Watch {
+    /// Starts watching.
+    #[must_use]
+    pub const fn start(wall: Timestamp, boot: Span) -> Self {
+        Self { wall, boot, calm_from: None }
+    }
+
+    /// Looks at both clocks again.
+    pub fn look(&mut self, wall: Timestamp, boot: Span) -> Reading {
+        let passed = boot.as_millis().saturating_sub(self.boot.as_millis());
+        let expected = self.wall + Span::from_millis(passed);
+        let (by, forward) = if wall >= expected { (wall.since(expected), true) } else { (expected.since(wall), false) };
+        (self.wall, self.boot) = (wall, boot);
+        if by > STEP {
+            self.calm_from = Some(boot + CALM);
+            return Reading::Stepped { by, forward };
+        }
+        match self.calm_from {
+            Some(from) if boot < from => {
+                Reading::Suspect { left: Span::from_millis(from.as_millis() - boot.as_millis()) }
+            }
+            Some(_) | None => {
+                self.calm_from = None;
+                Reading::Steady
+            }
+        }
+    }
+}
+
+/// The undo windows this process has seen opened, in time since boot.
+#[derive(Debug, Clone, Default)]
+pub struct Windows {
+    closes: BTreeMap<HoldId, Span>,
+}
+
+impl Windows {
+    /// A window opens now.
+    pub fn open(&mut self, hold: HoldId, boot: Span, delay: Span) {
+        self.closes.insert(hold, boot + delay);
+    }
+
+    /// Whether the window has closed by both clocks. A window opened in an earlier life of the process
+    /// is judged by the wall clock alone; the grace rule covers what happened in between.
+    #[must_use]
+    pub fn closed(&self, hold: HoldId, not_before: Timestamp, wall: Timestamp, boot: Span) -> bool {
+        wall >= not_before && self.closes.get(&hold).is_none_or(|closes| boot >= *closes)
+    }
+
+    /// The write is on its way, or gone.
+    pub fn forget(&mut self, hold: HoldId) {
+        self.closes.remove(&hold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WALL: Timestamp = Timestamp::from_millis(1_730_000_000_000);
+    const BOOT: Span = Span::from_hours(1);
+
+    #[test]
+    fn a_jump_in_either_direction_is_noticed_and_calms_down_after_a_minute() {
+        for (wall, forward) in [(WALL + Span::from_hours(1), true), (WALL - Span::from_hours(24), false)] {
+            let mut watch = Watch::start(WALL, BOOT);
+            let Reading::Stepped { forward: seen, .. } = watch.look(wall, BOOT + Span::from_secs(1)) else { panic!() };
+            assert_eq!(seen, forward);
+            let later = Span::from_secs(30);
+            assert!(matches!(watch.look(wall + later, BOOT + Span::from_secs(31)), Reading::Suspect { .. }));
+            assert_eq!(watch.look(wall + Span::from_secs(61), BOOT + Span::from_secs(62)), Reading::Steady);
+        }
+    }
+
+    #[test]
+    fn drift_and_sleep_are_no_jumps() {
+        let mut watch = Watch::start(WALL, BOOT);
+        assert_eq!(watch.look(WALL + Span::from_millis(1_400), BOOT + Span::from_secs(1)), Reading::Steady);
+        // Time since boot counts while the machine sleeps, so both clocks move by the same hour.
+        let slept = Span::from_hours(1);
+        assert_eq!(watch.look(WALL + slept + slept, BOOT + slept + slept), Reading::Steady);
+    }
+
+    #[test]
+    fn a_clock_set_ahead_does_not_shorten_the_undo_window() {
+        let mut windows = Windows::default();
+        let hold = HoldId::from_bits(1);
+        windows.open(hold, BOOT, Span::from_secs(30));
+        let not_before = WALL + Span::from_secs(30);
+        let ahead = WALL + Span::from_hours(24);
+        assert!(!windows.closed(hold, not_before, ahead, BOOT + Span::from_secs(29)));
+        assert!(windows.closed(hold, not_before, ahead, BOOT + Span::from_secs(30)));
+        assert!(!windows.closed(hold, not_before, WALL, BOOT + Span::from_hours(2)), "nor does one set back open it");
+    }
+
+    proptest! {
+        #[test]
+        fn no_sequence_of_jumps_closes_a_window_early(jumps in prop::collection::vec((-90_000_i64..90_000, 0_u64..5_000), 1..40)) {
+            let mut windows = Windows::default();
+            let hold = HoldId::from_bits(1);
+            let delay = Span::from_secs(30);
+            windows.open(hold, BOOT, delay);
+            let (mut wall, mut boot) = (WALL, BOOT);
+            for (jump, passed) in jumps {
+                boot = boot + Span::from_millis(passed);
+                wall = Timestamp::from_millis(wall.as_millis() + jump + i64::try_from(passed).unwrap());
+                if windows.closed(hold, WALL + delay, wall, boot) {
+                    prop_assert!(boot >= BOOT + delay);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! `sluice audit`: show the record, export it, and verify it with nothing but files.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use sluice_core::NodeName;
+use sluice_core::audit::checkpoint::origin;
+use sluice_core::audit::export::{CHECKPOINTS, LOG};
+use sluice_core::audit::key::VerifierKey;
+use sluice_core::audit::note::Note;
+use sluice_core::audit::prove::Proof;
+use sluice_core::audit::verify::{Export, Report, Trust, VerifyError, verify};
+use sluice_core::audit::{Entry, Head, Sealed};
+use sluice_store::{Store, StoreError};
+
+use crate::export::{self, ExportFiles};
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen;
+
+/// Largest key or note that is read.
+const SMALL_FILE: u64 = 1 << 20;
+/// How many entries are read from a database at once.
+const PAGE: u32 = 4096;
+
+/// Show the record, export it, and verify it with nothing but files
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Verify an export, a proof, or the record inside a database
+    Verify(Verify),
+    /// Show entries of a database
+    Show(Show),
+    /// Write a log out as three plain files that verify anywhere
+    Export(ExportTo),
+}
+
+impl Audit {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        match self.verb {
+            Verb::Verify(verify) => verify.run(screen),
+            Verb::Show(show) => show.run(screen),
+            Verb::Export(export) => export.run(screen),
+        }
+    }
+}
+
+/// Verify an export, a proof, or the record inside a database.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice audit verify --export ./export --key audit.pub\n  \
+    sluice audit verify --proof entry-42.proof --key audit.pub\n  sluice audit verify --data ./data")]
+pub(crate) struct Verify {
+    /// A folder with log.json, entries.jsonl and checkpoints.txt
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["proof", "data"])]
+    export: Option<PathBuf>,
+    /// The proof of one entry
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    proof: Option<PathBuf>,
+    /// A data folder (sluice.db) or a database file
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// File with the log's public key, learnt when the log was made
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// File with a signed checkpoint kept elsewhere; may be given several times
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let trust = Trust {
+            key: self.key.as_deref().map(read_key).transpose()?,
+            anchors: self.checkpoint.iter().map(|path| read_note(path)).collect::<Result<_, _>>()?,
+            threads: None,
+        };
+        match (&self.export, &self.proof, &self.data) {
+            (Some(folder), None, None) => verify_export(folder, &trust, self.json, screen),
+            (None, Some(file), None) => verify_proof(file, &trust, self.json, screen),
+            (None, None, Some(data)) => verify_database(data, self.json, screen),
+            _ => Err(Failure::new(Exit::Usage, "nothing to verify was named")
+                .hint("sluice audit verify --export DIR, --proof FILE or --data PATH")),
+        }
+    }
+}
+
+fn verify_export(folder: &Path, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+    let files = ExportFiles::of(folder);
+    let log = read_small(&files.log)?;
+    let entries = BufReader::with_capacity(1 << 20, open(&files.entries)?);
+    let checkpoints = BufReader::new(open(&files.checkpoints)?);
+    match verify(Export { log: &log, entries, checkpoints }, trust) {
+        Ok(report) => {
+            show_report(&report, json, screen)?;
+            Ok(Exit::Ok)
+        }
+        Err(VerifyError::Read(error)) => Err(unreadable(folder, &error)),
+        Err(error) => {
+            if json {
+                let fault = error.fault().map(|fault| {
+                    serde_json::json!({"seq": fault.seq, "last": fault.last, "expected": fault.expected,
+                        "found": fault.found, "covered": fault.covered, "what": fault.what})
+                });
+                screen.json(&serde_json::json!({"verified": false, "code": error.code(), "fault": fault}))?;
+            }
+            Err(Failure::new(Exit::NotVerified, format!("the log does not verify ({})", error.code()))
+                .why(error.to_string())
+                .hint("keep this copy and compare it with another export; docs/audit.md says what each kind means"))
+        }
+    }
+}
+
+fn show_report(report: &Report, json: bool, screen: &Screen) -> Result<(), Failure> {
+    if json {
+        return Ok(screen.json(&serde_json::json!({
+            "verified": true, "log": report.log, "entries": report.entries, "first": report.first,
+            "covered": report.covered, "uncovered": report.uncovered, "checkpoints": report.checkpoints,
+            "head": report.head, "root": report.tree.root, "key": report.key.to_string(),
+            "key_known": report.key_known, "anchored": report.anchored,
+        }))?);
+    }
+    screen.line(format_args!("log          {}", report.log))?;
+    screen.line(format_args!("entries      {} (from #{})", report.entries, report.first))?;
+    screen.line(format_args!("signed       {} entries under {} checkpoints", report.covered, report.checkpoints))?;
+    if report.uncovered > 0 {
+        screen
+            .line(format_args!("not signed   {} entries after the last checkpoint: chained only", report.uncovered))?;
+    }
+    screen.line(format_args!("head         {}", report.head))?;
+    screen.line(format_args!("key          {}", report.key))?;
+    if let Some(anchored) = report.anchored {
+        screen.line(format_args!("anchored     the first {anchored} entries are those of a checkpoint you kept"))?;
+    }
+    if report.key_known {
+        screen.line("verified: every signed entry is what was signed with the key you named")?;
+    } else {
+        screen.line("consistent: the export agrees with itself")?;
+        screen.note("no key was named, so whoever made this export may have made the key too; use --key");
+    }
+    Ok(())
+}
+
+fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+    let Some(key) = &trust.key else {
+        return Err(Failure::new(Exit::Usage, "a proof is checked against a key").hint("name it: --key FILE"));
+    };
+    let not_proven = |error: sluice_core::audit::prove::ProofError| {
+        Failure::new(Exit::NotVerified, format!("the proof does not hold ({})", error.code())).why(error.to_string())
+    };
+    let proof = Proof::parse(&read_small(file)?).map_err(not_proven)?;
+    let proven = proof.verify(std::slice::from_ref(key)).map_err(not_proven)?;
+    if json {
+        screen.json(&serde_json::json!({"verified": true, "entry": proven.entry, "hash": proven.hash}))?;
+    } else {
+        screen.line(format_args!("entry #{} of {}", proven.entry.seq, proven.entry.log))?;
+        screen.line(sentence(&proven.entry))?;
+        screen
+            .line(format_args!("verified: it is among the {} entries that were signed", proven.checkpoint.tree.size))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Walks the chain of every log of a database.
+fn verify_database(data: &Path, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+    let (store, runtime) = open_store(data)?;
+    let logs = runtime.block_on(store.logs()).map_err(of_store)?;
+    let mut shown = Vec::new();
+    for (log, head) in logs {
+        let size = runtime.block_on(walk(&store, &log, head))?;
+        shown.push(serde_json::json!({"log": log, "entries": size, "head": head.hash}));
+        if !json {
+            screen.line(format_args!("{log}: {size} entries, each linked to the one before, up to {}", head.hash))?;
+        }
+    }
+    if json {
+        screen.json(&serde_json::json!({"verified": true, "logs": shown}))?;
+    } else {
+        screen.note("the chain holds; whether it is the one that was signed says `verify --export` with --key");
+    }
+    Ok(Exit::Ok)
+}
+
+async fn walk(store: &Store, log: &NodeName, head: Head) -> Result<u64, Failure> {
+    let broken = |seq: u64, why: &str| {
+        Failure::new(Exit::NotVerified, format!("entry #{seq} of {log} does not fit (audit.changed)"))
+            .why(why.to_owned())
+            .hint("stop the gateway and keep the file; an export and an older checkpoint show since when")
+    };
+    let mut reached = Head::genesis(log);
+    loop {
+        let page = store.entries(log.clone(), reached.size, PAGE).await.map_err(of_store)?;
+        if page.is_empty() {
+            break;
+        }
+        for entry in page {
+            if entry.seq != reached.size {
+                return Err(broken(reached.size, "it is missing"));
+            }
+            let hash = sluice_core::audit::leaf(&reached.hash, &entry.body);
+            if hash != entry.hash {
+                return Err(broken(entry.seq, "its hash is not the hash of its content and the entry before"));
+            }
+            reached = Head { size: entry.seq + 1, hash };
+        }
+    }
+    if reached != head && reached.size <= head.size {
+        return Err(broken(reached.size, "the log ends before its head"));
+    }
+    Ok(reached.size)
+}
+
+/// Show entries of a database.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice audit show --data ./data\n  sluice audit show 42 --data ./data --json")]
+pub(crate) struct Show {
+    /// Only this entry
+    seq: Option<u64>,
+    /// A data folder (sluice.db) or a database file
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    data: PathBuf,
+    /// Which log, if there are several
+    #[arg(long)]
+    log: Option<NodeName>,
+    /// How many of the latest entries
+    #[arg(long, default_value = "20")]
+    last: u32,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let (store, runtime) = open_store(&self.data)?;
+        let (log, head) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
+        let (from, limit) = match self.seq {
+            Some(seq) => (seq, 1),
+            None => (head.size.saturating_sub(u64::from(self.last)), self.last),
+        };
+        let page = runtime.block_on(store.entries(log.clone(), from, limit)).map_err(of_store)?;
+        if page.is_empty() && self.seq.is_some() {
+            return Err(Failure::new(Exit::NotFound, format!("{log} has no entry #{from}"))
+                .why(format!("it has {} entries", head.size)));
+        }
+        for sealed in &page {
+            let entry = read_entry(sealed)?;
+            if self.json {
+                screen.json(&serde_json::json!({"hash": sealed.hash, "entry": entry}))?;
+            } else {
+                screen.line(format_args!("#{:<6} {}  {}", entry.seq, entry.at, sentence(&entry)))?;
+            }
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// Write a log out as three plain files that verify anywhere.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice audit export --data ./data --key audit.pub --out ./export")]
+pub(crate) struct ExportTo {
+    /// A data folder (sluice.db) or a database file
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    data: PathBuf,
+    /// File with the log's public key
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Which log, if there are several
+    #[arg(long)]
+    log: Option<NodeName>,
+    /// Where to write; made if it is not there, and must not hold an export already
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl ExportTo {
+    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let key = read_key(&self.key)?;
+        let (store, runtime) = open_store(&self.data)?;
+        let (log, _) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
+        if key.name() != origin(&log) {
+            return Err(Failure::new(Exit::Usage, format!("the key is not the key of {log}"))
+                .why(format!("it signs as `{}`", key.name())));
+        }
+        if self.out.join(LOG).exists() || self.out.join(CHECKPOINTS).exists() {
+            return Err(Failure::new(Exit::Conflict, format!("`{}` holds an export already", self.out.display()))
+                .hint("name another folder; exports are evidence and are not overwritten"));
+        }
+        let failed = |error: anyhow::Error| {
+            Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"))
+        };
+        let files = ExportFiles::in_folder(&self.out).map_err(failed)?;
+        let size = runtime.block_on(export::write(&store, log.clone(), key, &files)).map_err(failed)?;
+        screen.note(format_args!("wrote {size} entries of {log} to {}", self.out.display()));
+        Ok(Exit::Ok)
+    }
+}
+
+/// An entry as a sentence.
+fn sentence(entry: &Entry) -> String {
+    let fact = &entry.fact;
+    let mut words = format!("{} {}", fact.actor, fact.kind);
+    let mut add = |name: &str, value: String| words.push_str(&format!(" {name}={value}"));
+    fact.detail.iter().filter(|(name, _)| *name != "move").for_each(|(name, value)| add(name, plain(value)));
+    if let Some(from) = &fact.from {
+        add("from", plain(from));
+    }
+    if let Some(code) = &fact.code {
+        add("code", plain(code));
+    }
+    if let Some(hold) = fact.hold {
+        add("hold", hold.to_string());
+    }
+    if let Some(approval) = fact.approval {
+        add("approval", approval.to_string());
+    }
+    words
+}
+
+/// SECURITY: what a log contains must not steer the terminal it is shown on.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn read_entry(sealed: &Sealed) -> Result<Entry, Failure> {
+    serde_json::from_slice(&sealed.body).map_err(|_| {
+        Failure::new(Exit::NotVerified, format!("entry #{} cannot be read (audit.malformed)", sealed.seq))
+            .hint("sluice audit verify --data PATH says where the chain breaks")
+    })
+}
+
+fn pick_log(logs: &[(NodeName, Head)], wanted: Option<&NodeName>) -> Result<(NodeName, Head), Failure> {
+    let names = || logs.iter().map(|(log, _)| log.to_string()).collect::<Vec<_>>().join(", ");
+    match (wanted, logs) {
+        (Some(wanted), _) => logs.iter().find(|(log, _)| log == wanted).cloned().ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no log `{wanted}`")).why(format!("there are: {}", names()))
+        }),
+        (None, [only]) => Ok(only.clone()),
+        (None, []) => Err(Failure::new(Exit::NotFound, "the database has no log yet")),
+        (None, _) => {
+            Err(Failure::new(Exit::Usage, "the database has several logs").why(names()).hint("name one: --log NAME"))
+        }
+    }
+}
+
+/// Opens a database to read it, whoever else has it open.
+fn open_store(data: &Path) -> Result<(Store, tokio::runtime::Runtime), Failure> {
+    let file = if data.is_dir() { data.join("sluice.db") } else { data.to_owned() };
+    let store = Store::open_to_read(&file).map_err(|error| match error {
+        StoreError::NotFound { .. } => {
+            Failure::new(Exit::NotFound, format!("there is no database at `{}`", file.display()))
+                .hint("name the data folder or the file: --data PATH")
+        }
+        other => of_store(other),
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    Ok((store, runtime))
+}
+
+fn of_store(error: StoreError) -> Failure {
+    let exit = match &error {
+        StoreError::Damaged { .. } | StoreError::Impossible { .. } => Exit::NotVerified,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, format!("the database cannot be used ({})", error.code())).why(error.to_string())
+}
+
+fn read_key(path: &Path) -> Result<VerifierKey, Failure> {
+    let text = String::from_utf8_lossy(&read_small(path)?).into_owned();
+    text.trim().parse().map_err(|error: sluice_core::audit::key::KeyError| {
+        Failure::new(Exit::Usage, format!("`{}` is not a public key ({})", path.display(), error.code()))
+            .why(error.to_string())
+            .hint("a public key is one line: name+id+base64")
+    })
+}
+
+fn read_note(path: &Path) -> Result<Note, Failure> {
+    Note::parse(&read_small(path)?).map_err(|error| {
+        Failure::new(Exit::Usage, format!("`{}` is not a signed checkpoint ({})", path.display(), error.code()))
+            .why(error.to_string())
+    })
+}
+
+fn read_small(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let file = open(path)?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, SMALL_FILE), &mut bytes)
+        .map_err(|error| unreadable(path, &error))?;
+    Ok(bytes)
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
+    Failure::new(exit, format!("cannot read `{}`", path.display())).why(io_words(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_core::Actor;
+    use sluice_core::audit::Fact;
+
+    #[test]
+    fn an_entry_cannot_steer_the_terminal() {
+        let actor = Actor::Node(NodeName::new("gw").unwrap());
+        let fact = Fact::new("hold.held", actor).with("note", "\u{1b}[2J\u{202e}done");
+        let entry =
+            Entry { at: sluice_core::Timestamp::default(), fact, log: NodeName::new("gw").unwrap(), seq: 0, v: 1 };
+        let shown = sentence(&entry);
+        assert!(shown.contains("note=\u{fffd}[2J\u{fffd}done"), "{shown}");
+    }
+}

@@ -1,0 +1,33 @@
+//! `sluice demo`.
+
+use clap::Args;
+
+use crate::demo::{self, Telling};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+
+/// See what Sluicegate does, in a minute, without an account or a network
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice demo\n  sluice demo --headless")]
+pub(crate) struct Demo {
+    /// Ask nothing and decide alone; every scene is checked either way
+    #[arg(long)]
+    headless: bool,
+    /// Keep the folder with the database and the export
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub(crate) fn run(self, _screen: &Screen) -> Result<Exit, Failure> {
+        // So far no scene waits for a person, so both ways of telling are the same.
+        let _ = self.headless;
+        let told = demo::run(&mut anstream::stdout().lock(), Telling { keep: self.keep });
+        told.map_err(|error| {
+            Failure::new(Exit::Failed, "a scene did not end as it must")
+                .why(format!("{error:#}"))
+                .hint("this is a defect of Sluicegate: please report it with the output above")
+        })?;
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,115 @@
+//! `sluice policy`: the rules, before they count.
+
+mod compare;
+mod explain;
+mod fmt;
+mod start;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use sluice_core::capability::Catalogue;
+use sluice_core::policy::{Fault, LoadErrors, Loaded, Policy as Rules, Severity};
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::screen::Screen;
+
+/// Check, test, explain and compare the rules agents live by.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Policy {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Report every problem of every file
+    Check(verify::Check),
+    /// Rewrite files in their one canonical form
+    Fmt(fmt::Fmt),
+    /// Run the tests that stand in the files
+    Test(verify::Test),
+    /// Say what one call would get, and why
+    Explain(explain::Explain),
+    /// Show how one policy behaves differently from another
+    Diff(compare::Diff),
+    /// List policies to start from, or write one
+    Templates(start::Templates),
+    /// Print the JSON Schema of policy files
+    Schema(start::Schema),
+}
+
+impl Policy {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        match self.verb {
+            Verb::Check(check) => check.run(screen),
+            Verb::Fmt(fmt) => fmt.run(screen),
+            Verb::Test(test) => test.run(screen),
+            Verb::Explain(explain) => explain.run(screen),
+            Verb::Diff(diff) => diff.run(screen),
+            Verb::Templates(templates) => templates.run(screen),
+            Verb::Schema(schema) => schema.run(screen),
+        }
+    }
+}
+
+/// Where the files are, for commands that take them first.
+#[derive(Debug, Args)]
+struct Place {
+    /// Policy directory, or one policy file
+    #[arg(default_value = "policies", value_name = "PATH")]
+    path: PathBuf,
+}
+
+fn catalogue() -> Result<Arc<Catalogue>, Failure> {
+    Catalogue::builtin()
+        .map(Arc::new)
+        .map_err(|error| Failure::new(Exit::Failed, "the built-in catalogue is damaged").why(error.to_string()))
+}
+
+/// Reads and loads a policy, or gives all problems.
+fn load(path: &Path) -> Result<Result<Loaded, LoadErrors>, Failure> {
+    let found = files::read(path)?;
+    let loaded = Rules::load(&found.sources, &catalogue()?);
+    if found.faults.is_empty() {
+        return Ok(loaded);
+    }
+    let rest = match loaded {
+        Ok(loaded) => loaded.warnings,
+        Err(errors) => errors.faults,
+    };
+    Ok(Err(LoadErrors { faults: found.faults.into_iter().chain(rest).collect() }))
+}
+
+/// Loads a policy for a command that needs a good one; problems are printed.
+fn load_or_fail(path: &Path, screen: &Screen) -> Result<Arc<Rules>, Failure> {
+    match load(path)? {
+        Ok(loaded) => Ok(loaded.policy),
+        Err(errors) => {
+            errors
+                .faults
+                .iter()
+                .filter(|fault| fault.severity == Severity::Error)
+                .for_each(|fault| screen.fault(fault));
+            Err(refusal(path, &errors.faults))
+        }
+    }
+}
+
+/// The line after all problems.
+fn refusal(path: &Path, faults: &[Fault]) -> Failure {
+    let count = |severity| faults.iter().filter(|fault| fault.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let message = format!("{} in `{}`", counted(errors, "error"), path.display());
+    let failure = Failure::new(Exit::Failed, message);
+    if warnings > 0 { failure.why(format!("and {}", counted(warnings, "warning"))) } else { failure }
+}
+
+/// `1 error`, `2 errors`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

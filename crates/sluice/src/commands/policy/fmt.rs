@@ -1,0 +1,84 @@
+//! `fmt`: one way to write a policy file.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::Args;
+use sluice_core::policy::{FormatError, format};
+
+use super::{Place, counted, load_or_fail};
+use crate::failure::{Exit, Failure, io_words};
+use crate::files;
+use crate::screen::Screen;
+
+/// Rewrite files in their one canonical form.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice policy fmt\n  sluice policy fmt --check")]
+pub(crate) struct Fmt {
+    #[command(flatten)]
+    place: Place,
+    /// Change nothing; fail and list the files that would change
+    #[arg(long)]
+    check: bool,
+}
+
+impl Fmt {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let path = &self.place.path;
+        // A file with errors is not touched: what it means is not known.
+        load_or_fail(path, screen)?;
+        let found = files::read(path)?;
+        let sources = found.sources.org.iter().chain(found.sources.agents.iter().map(|(_, source)| source));
+        let mut changed = 0;
+        for (source, path) in sources.zip(&found.paths) {
+            let formatted = match format(&source.name, &source.text) {
+                Ok(formatted) => formatted,
+                Err(FormatError::Faulty(faults)) => {
+                    faults.iter().for_each(|fault| screen.fault(fault));
+                    return Err(Failure::new(Exit::Failed, format!("`{}` has errors", source.name)));
+                }
+                Err(FormatError::Unsafe) => {
+                    return Err(Failure::new(Exit::Failed, format!("`{}` was left as it is", source.name))
+                        .why("formatting it would change what it means")
+                        .hint("this is a defect of sluice; please report the file"));
+                }
+            };
+            if formatted == source.text {
+                continue;
+            }
+            changed += 1;
+            screen.line(&source.name)?;
+            if !self.check {
+                replace(path, &formatted)?;
+            }
+        }
+        match (self.check, changed) {
+            (true, 1..) => {
+                let message = format!("{} would change", counted(changed, "file"));
+                return Err(
+                    Failure::new(Exit::Failed, message).hint(format!("run: sluice policy fmt {}", path.display()))
+                );
+            }
+            (_, 0) => screen.note("all files are formatted"),
+            (false, _) => screen.note(format_args!("formatted {}", counted(changed, "file"))),
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// Puts a new text in a file's place in one step, with the same permissions.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || -> std::io::Result<()> {
+        // The place a link points to is replaced, not the link.
+        let path = fs::canonicalize(path)?;
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+        file.as_file().sync_all()?;
+        file.persist(&path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write()
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot write `{}`", path.display())).why(io_words(&error)))
+}

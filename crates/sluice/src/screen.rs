@@ -1,0 +1,101 @@
+//! What a person sees: data on stdout, remarks on stderr, colour only where it is wanted.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+use owo_colors::{OwoColorize as _, Style};
+use serde::Serialize;
+use sluice_core::Tier;
+use sluice_core::policy::{Fault, Severity};
+
+use crate::failure::Failure;
+
+/// `--color`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR or TERM=dumb says otherwise
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Where a command prints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Screen {
+    quiet: bool,
+}
+
+impl Screen {
+    pub(crate) fn new(color: Color, quiet: bool) -> Self {
+        // `Auto` leaves NO_COLOR, CLICOLOR_FORCE and TERM to the stream.
+        match color {
+            Color::Auto => {}
+            Color::Always => anstream::ColorChoice::Always.write_global(),
+            Color::Never => anstream::ColorChoice::Never.write_global(),
+        }
+        Self { quiet }
+    }
+
+    /// A line of data.
+    pub(crate) fn line(&self, text: impl Display) -> io::Result<()> {
+        writeln!(anstream::stdout().lock(), "{text}")
+    }
+
+    /// Data as it is, without a line end.
+    pub(crate) fn raw(&self, text: &[u8]) -> io::Result<()> {
+        io::stdout().lock().write_all(text)
+    }
+
+    /// Data for machines.
+    pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+        self.line(text)
+    }
+
+    /// A remark.
+    pub(crate) fn note(&self, text: impl Display) {
+        if !self.quiet {
+            // A remark nobody can read is not worth failing over.
+            let _ = writeln!(anstream::stderr().lock(), "{text}");
+        }
+    }
+
+    /// A problem of a policy file.
+    pub(crate) fn fault(&self, fault: &Fault) {
+        if self.quiet && fault.severity == Severity::Warning {
+            return;
+        }
+        let text = fault.to_string();
+        let (word, rest) = text.split_once(':').unwrap_or(("", &text));
+        let style = match fault.severity {
+            Severity::Error => Style::new().red().bold(),
+            Severity::Warning => Style::new().yellow().bold(),
+        };
+        let _ = writeln!(anstream::stderr().lock(), "{}:{rest}\n", word.style(style));
+    }
+
+    /// How the command failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let mut stderr = anstream::stderr().lock();
+        let _ = writeln!(stderr, "{}: {}", "error".red().bold(), failure.message);
+        if let Some(why) = &failure.why {
+            let _ = writeln!(stderr, "  why:  {why}");
+        }
+        if let Some(hint) = &failure.hint {
+            let _ = writeln!(stderr, "  hint: {hint}");
+        }
+    }
+}
+
+/// A tier in its colour.
+pub(crate) fn tier(tier: Tier) -> String {
+    let style = match tier {
+        Tier::Autonomous => Style::new().green(),
+        Tier::Notify => Style::new().cyan(),
+        Tier::ApprovalRequired => Style::new().yellow(),
+        Tier::Blocked => Style::new().red(),
+    };
+    tier.style(style).to_string()
+}

@@ -1,0 +1,69 @@
+//! The real world's clock, ids and randomness, handed to everything that needs them.
+
+use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is where the injected clock comes from")]
+    fn now(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        // A clock before 1970 reads as 1970: everything then waits longer, nothing fires early.
+        Timestamp::from_millis(since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    fn since_boot(&self) -> Span {
+        // BOOTTIME counts while the machine sleeps, MONOTONIC does not.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let millis = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
+        Span::from_millis(u64::try_from(millis).unwrap_or(0))
+    }
+}
+
+/// The operating system's randomness.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    #[expect(clippy::panic, reason = "without randomness there are no keys; stopping is the only safe answer")]
+    fn fill(&self, buffer: &mut [u8]) {
+        if let Err(error) = getrandom::fill(buffer) {
+            panic!("the operating system gives no randomness: {error}");
+        }
+    }
+}
+
+/// Ids that sort by age: 48 bits of milliseconds, 80 bits of randomness.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemIds;
+
+impl Ids for SystemIds {
+    fn mint(&self) -> u128 {
+        let mut random = [0; 16];
+        SystemEntropy.fill(&mut random);
+        let millis = u128::try_from(SystemClock.now().as_millis()).unwrap_or(0) & 0xffff_ffff_ffff;
+        millis << 80 | u128::from_be_bytes(random) >> 48
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_age_and_do_not_repeat() {
+        let ids: Vec<u128> = (0..1000).map(|_| SystemIds.mint()).collect();
+        let unique: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len());
+        let ages: Vec<u128> = ids.iter().map(|id| id >> 80).collect();
+        assert!(ages.is_sorted());
+    }
+
+    #[test]
+    fn the_clocks_run() {
+        assert!(SystemClock.now() > Timestamp::from_millis(1_700_000_000_000));
+        assert!(SystemClock.since_boot() > Span::ZERO);
+    }
+}

@@ -1,0 +1,29 @@
+//! The program about itself.
+
+use crate::policy::Bench;
+
+#[test]
+fn the_version_prints_for_people_and_machines() {
+    let bench = Bench::new();
+    let run = bench.run(&["version"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")));
+    let json: serde_json::Value = serde_json::from_str(&bench.run(&["version", "--json"]).stdout).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn a_mistyped_command_is_a_usage_error_that_names_the_right_one() {
+    let run = Bench::new().run(&["polcy"]);
+    assert_eq!(run.code, 2);
+    assert!(run.stdout.is_empty() && run.stderr.contains("policy"), "{}", run.stderr);
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let bench = Bench::new();
+    assert!(bench.run(&["completions", "bash"]).stdout.contains("sluice"));
+    assert!(bench.run(&["man"]).stdout.contains(".TH sluice"));
+    let run = bench.run(&["man", "--dir", "man"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(bench.path("man/sluice-policy-explain.1").exists());
+}

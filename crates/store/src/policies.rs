@@ -1,0 +1,72 @@
+//! The rules that were in force: kept so that every decision can be explained by the text that made it.
+
+use sluice_core::audit::Fact;
+use sluice_core::{Actor, Timestamp};
+
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Tx, params};
+
+const KEEP: &str = "INSERT INTO policies (version, sources, loaded_by, loaded_at) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (version) DO UPDATE SET loaded_by = excluded.loaded_by, loaded_at = excluded.loaded_at";
+const BY_VERSION: &str = "SELECT version, sources, loaded_by, loaded_at FROM policies WHERE version = ?1";
+const HISTORY: &str = "SELECT version, sources, loaded_by, loaded_at FROM policies ORDER BY loaded_at DESC LIMIT ?1";
+
+/// One set of policy files as it was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRecord {
+    /// Its version: a hash of its sources.
+    pub version: String,
+    /// The files, as JSON: name to text.
+    pub sources: String,
+    /// Who loaded it.
+    pub by: Actor,
+    /// When it was last loaded.
+    pub at: Timestamp,
+}
+
+/// Writes down that these rules are in force from now on.
+pub(crate) struct InForce {
+    pub version: String,
+    pub sources: String,
+    pub by: Actor,
+}
+
+impl UseCase for InForce {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let now = desk.now;
+        desk.write(KEEP, params![self.version.as_str(), self.sources.as_str(), &self.by, now]);
+        let mut fact = Fact::new("policy.loaded", self.by.clone());
+        fact.policy = Some(self.version.clone());
+        desk.record(fact);
+        Ok(())
+    }
+}
+
+/// The rules of one version.
+pub(crate) struct ByVersion(pub String);
+
+impl Query for ByVersion {
+    type Out = Option<PolicyRecord>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        tx.rows(BY_VERSION, &params![self.0.as_str()]).await?.into_iter().next().map(decode).transpose()
+    }
+}
+
+/// The latest rules first.
+pub(crate) struct History {
+    pub limit: u32,
+}
+
+impl Query for History {
+    type Out = Vec<PolicyRecord>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        tx.rows(HISTORY, &params![self.limit]).await?.into_iter().map(decode).collect()
+    }
+}
+
+fn decode(row: crate::sql::Row) -> Result<PolicyRecord, StoreError> {
+    let mut row = row.of("policies");
+    Ok(PolicyRecord { version: row.text()?, sources: row.text()?, by: row.parsed()?, at: row.time()? })
+}

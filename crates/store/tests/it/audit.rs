@@ -1,0 +1,90 @@
+//! The record end to end: appended by use cases, signed, exported, verified, proven.
+
+use sluice_core::audit::checkpoint::{Signer, origin};
+use sluice_core::audit::export::{Form, Log, write_checkpoint, write_entry};
+use sluice_core::audit::key::SecretKey;
+use sluice_core::audit::verify::{Export, Trust, verify};
+use sluice_core::{NodeName, Span};
+use sluice_store::Admitted;
+use sluice_testkit::SeededEntropy;
+use sluice_testkit::world::World;
+
+use crate::engines::everywhere;
+
+fn log() -> NodeName {
+    NodeName::new("gw-1").unwrap()
+}
+
+fn signer() -> Signer {
+    let key = SecretKey::generate(&origin(&log()), &SeededEntropy::new(1)).unwrap();
+    Signer::new(key, &log()).unwrap()
+}
+
+fn fill(world: &World, from: usize, count: usize) {
+    for n in from..from + count {
+        world.clock.advance(Span::from_mins(11));
+        assert!(matches!(world.admit(world.mail("clerk", &format!("mail {n}"))), Admitted::Held { .. }));
+    }
+}
+
+fn checkpoint(world: &World, signer: &mut Signer) {
+    let grown = world.wait(world.store.grown()).unwrap();
+    let note = signer.sign(&grown.growth).unwrap();
+    world.wait(world.store.checkpointed(grown, note)).unwrap();
+}
+
+/// The three files of an export.
+fn export(world: &World, signer: &Signer) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let entries = world.wait(world.store.entries(log(), 0, 1_000_000)).unwrap();
+    let (mut lines, mut notes) = (Vec::new(), Vec::new());
+    for entry in &entries {
+        write_entry(&mut lines, &entry.hash, &entry.body).unwrap();
+    }
+    for signed in world.wait(world.store.checkpoints(log())).unwrap() {
+        write_checkpoint(&mut notes, &signed.note).unwrap();
+    }
+    let about = Log { form: Form::V1, key: signer.key().clone(), log: log(), size: entries.len() as u64, start: None };
+    (about.to_bytes(), lines, notes)
+}
+
+#[test]
+fn a_signed_log_verifies_offline_and_every_covered_entry_can_be_proven() {
+    everywhere(|world| {
+        let mut signer = signer();
+        let mut made = 0;
+        // Across the edges at which the tree keeps inner nodes.
+        for count in [1, 9, 245, 3, 260] {
+            fill(world, made, count);
+            made += count;
+            checkpoint(world, &mut signer);
+        }
+        fill(world, made, 4);
+        let (about, lines, notes) = export(world, &signer);
+        let trust = Trust { key: Some(signer.key().clone()), ..Trust::default() };
+        let files = Export { log: &about, entries: lines.as_slice(), checkpoints: notes.as_slice() };
+        let report = verify(files, &trust).unwrap();
+        assert_eq!((report.entries, report.covered, report.uncovered, report.checkpoints), (522, 518, 4, 5));
+
+        for seq in [0, 1, 9, 255, 256, 257, 511, 517] {
+            let proof = world.wait(world.store.prove(log(), seq)).unwrap().unwrap();
+            let proven = proof.verify(std::slice::from_ref(signer.key())).unwrap();
+            assert_eq!(proven.entry.seq, seq);
+        }
+        assert!(world.wait(world.store.prove(log(), 518)).unwrap().is_none(), "no checkpoint covers it yet");
+    });
+}
+
+#[test]
+fn a_signer_that_comes_back_goes_on_from_the_kept_checkpoint() {
+    everywhere(|world| {
+        let mut first = signer();
+        fill(world, 0, 5);
+        checkpoint(world, &mut first);
+        let kept = world.wait(world.store.last_checkpoint(log())).unwrap().unwrap();
+        let key = SecretKey::generate(&origin(&log()), &SeededEntropy::new(1)).unwrap();
+        let mut second = Signer::resume(key, &log(), &kept.note).unwrap();
+        fill(world, 5, 300);
+        checkpoint(world, &mut second);
+        assert_eq!(second.last().tree.size, 305);
+    });
+}

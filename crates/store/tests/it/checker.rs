@@ -1,0 +1,118 @@
+//! The record against the rows: what every test must leave behind, whatever it was about.
+//!
+//! Takes a store; panics where a log has a gap or a broken link, where an entry is no edge of the
+//! lifecycles, or where the last thing the record says of a write or a question is not what its row says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_core::approval::{self, Subject};
+use sluice_core::audit::{Entry, Fact, Head, Sealed, leaf};
+use sluice_core::{ApprovalId, HoldId, NodeName, hold};
+use sluice_testkit::World;
+
+/// Checks everything.
+pub fn check(world: &World) {
+    let entries = entries(world);
+    check_holds(world, &entries);
+    check_approvals(world, &entries);
+}
+
+/// Every entry of every log; each log must be whole.
+pub fn entries(world: &World) -> Vec<Entry> {
+    let mut all = Vec::new();
+    for (log, head) in world.wait(world.store.logs()).unwrap() {
+        let sealed = world.wait(world.store.entries(log.clone(), 0, 1_000_000)).unwrap();
+        all.extend(verify(&log, head, &sealed).unwrap_or_else(|fault| panic!("log {log}: {fault}")));
+    }
+    all
+}
+
+/// The entries of one log, if they chain from its beginning to its head.
+pub fn verify(log: &NodeName, head: Head, sealed: &[Sealed]) -> Result<Vec<Entry>, String> {
+    let mut at = Head::genesis(log);
+    let mut entries = Vec::with_capacity(sealed.len());
+    for entry in sealed {
+        let hash = leaf(&at.hash, &entry.body);
+        if entry.seq != at.size || entry.hash != hash {
+            return Err(format!("entry {} does not follow entry {}", entry.seq, at.size));
+        }
+        let read: Entry = serde_json::from_slice(&entry.body).map_err(|error| error.to_string())?;
+        if read.seq != entry.seq || read.log != *log {
+            return Err(format!("entry {} says it is elsewhere", entry.seq));
+        }
+        at = Head { size: at.size + 1, hash };
+        entries.push(read);
+    }
+    if at == head { Ok(entries) } else { Err(format!("the head is at {}, the log ends at {}", head.size, at.size)) }
+}
+
+fn word(fact: &Fact, name: &str) -> String {
+    fact.detail.get(name).cloned().unwrap_or_default()
+}
+
+fn check_holds(world: &World, entries: &[Entry]) {
+    let edges: BTreeSet<_> = hold::diagram::edges().iter().map(|edge| (edge.from, edge.by, edge.to)).collect();
+    let mut stories: BTreeMap<HoldId, BTreeMap<u64, &Fact>> = BTreeMap::new();
+    for fact in entries.iter().map(|entry| &entry.fact).filter(|fact| fact.kind.starts_with("hold.")) {
+        let version = fact.detail.get("version").map_or(1, |text| text.parse().unwrap());
+        let before = stories.entry(fact.hold.unwrap()).or_default().insert(version, fact);
+        assert_eq!(before, None, "two entries for one move");
+    }
+    let mut rows = 0;
+    for hold in world.wait(world.store.holds(None, 1_000_000)).unwrap() {
+        rows += 1;
+        let story = &stories[&hold.id];
+        assert_eq!(story.keys().copied().collect::<Vec<_>>(), (1..=hold.version).collect::<Vec<_>>(), "{}", hold.id);
+        let mut at: Option<&str> = None;
+        for fact in story.values() {
+            let (by, to) = (word(fact, "move"), fact.to.as_deref().unwrap());
+            match (at, fact.from.as_deref()) {
+                (None, None) => assert!(by == "admit" && ["held", "awaiting_approval"].contains(&to), "{fact:?}"),
+                (Some(at), Some(from)) => assert!(at == from && edges.contains(&(from, by.as_str(), to)), "{fact:?}"),
+                (_, _) => panic!("{fact:?} after {at:?}"),
+            }
+            assert_eq!(fact.digest, Some(hold.action.digest()));
+            at = Some(to);
+        }
+        assert_eq!(at, Some(hold.state.word()), "{}", hold.id);
+    }
+    assert_eq!(rows, stories.len(), "every recorded write has its row");
+}
+
+fn check_approvals(world: &World, entries: &[Entry]) {
+    let edges: BTreeSet<_> = approval::diagram::edges().iter().map(|edge| (edge.from, edge.by, edge.to)).collect();
+    let mut stories: BTreeMap<ApprovalId, Vec<&Fact>> = BTreeMap::new();
+    let mut joined: BTreeMap<ApprovalId, u64> = BTreeMap::new();
+    for fact in entries.iter().map(|entry| &entry.fact) {
+        let Some(id) = fact.approval else { continue };
+        if fact.kind.starts_with("approval.") {
+            stories.entry(id).or_default().push(fact);
+        } else if word(fact, "move") == "admit" {
+            *joined.entry(id).or_default() += 1;
+        }
+    }
+    for (id, mut story) in stories {
+        let card = world.wait(world.store.approval(id)).unwrap().unwrap_or_else(|| panic!("{id} has no row"));
+        let moves = story.len() as u64;
+        // A question never comes back to where it was, so its entries have one order, whoever's log they are in.
+        let mut at = None;
+        while let Some(place) = story.iter().position(|fact| fact.from.as_deref() == at) {
+            let fact = story.swap_remove(place);
+            let (by, to) = (word(fact, "move"), fact.to.as_deref().unwrap());
+            match at {
+                None => assert_eq!((by.as_str(), to), ("ask", "pending")),
+                Some(from) => assert!(edges.contains(&(from, by.as_str(), to)), "{fact:?}"),
+            }
+            at = Some(to);
+        }
+        assert!(story.is_empty(), "{id}: {story:?} follow nothing");
+        assert_eq!(at, Some(card.approval.state.word()), "{id}");
+        // A card also counts the writes that joined it after the one it was made for.
+        let grown = match card.approval.subject {
+            Subject::Write => 0,
+            Subject::Batch => joined[&id] - 1,
+        };
+        assert_eq!(card.approval.version, moves + grown, "{id}");
+        assert_eq!(card.items.len(), card.approval.items as usize, "{id}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Standing yeses: left behind by answers 2 and 6, spent by admissions, taken back by people.
+
+use sluice_core::approval::Answer;
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
+use sluice_core::ids::{AllowanceId, RuleId, SessionId};
+use sluice_core::{AgentName, Span};
+use sluice_store::{Admission, Admitted, Decision, Ruling};
+use sluice_testkit::World;
+use sluice_testkit::world::{ana, decision};
+
+use crate::engines::{across_restarts, asked, code, everywhere, question};
+
+fn asker() -> Asker {
+    Asker::Agent(AgentName::new("clerk").unwrap())
+}
+
+fn always(world: &World, uses_left: Option<u32>) -> Allowance {
+    Allowance {
+        id: AllowanceId::mint(world.ids.as_ref()),
+        scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+        asker: asker(),
+        covers: Covers::Capability("custom:mail".parse().unwrap()),
+        bounds: Bounds { expires_at: Some(world.now() + Span::from_hours(24)), uses_left, domains: None },
+        given_at: world.now(),
+        standing: Standing::Active,
+    }
+}
+
+fn give(world: &World, answer: Answer, allowance: &Allowance) {
+    let (_, approval) = asked(world, "clerk", &format!("question {}", allowance.id));
+    let ruling = Ruling::Allow { answer, note: None };
+    let given = Decision { allowance: Some(allowance.clone()), ..decision(approval, ruling) };
+    world.wait(world.store.decide(given)).unwrap();
+}
+
+fn admitted_under(world: &World, allowance: &Allowance, text: &str) -> Admitted {
+    world.admit(Admission { allowance: Some(allowance.id), ..question(world, "clerk", text) })
+}
+
+#[test]
+fn only_session_and_always_leave_a_standing_yes() {
+    everywhere(|world| {
+        for answer in [Answer::Once, Answer::Note] {
+            give(world, answer, &always(world, None));
+        }
+        assert!(world.wait(world.store.allowances(9)).unwrap().is_empty());
+        let session = Session::Issued(SessionId::from_bits(7));
+        let for_session = Allowance { scope: Scope::Session { session }, ..always(world, Some(20)) };
+        give(world, Answer::Session, &for_session);
+        let standing = always(world, None);
+        give(world, Answer::Always, &standing);
+        assert_eq!(world.wait(world.store.allowances_of(asker())).unwrap(), [for_session, standing]);
+    });
+}
+
+#[test]
+fn a_standing_yes_answers_as_often_as_it_says_across_restarts() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        let allowance = always(&world, Some(2));
+        give(&world, Answer::Always, &allowance);
+        assert!(matches!(admitted_under(&world, &allowance, "one"), Admitted::Held { .. }));
+        drop(world);
+        let world = place.open("gw-1");
+        assert!(matches!(admitted_under(&world, &allowance, "two"), Admitted::Held { .. }));
+        assert!(matches!(admitted_under(&world, &allowance, "three"), Admitted::Awaiting { batch: false, .. }));
+        world
+    });
+}
+
+#[test]
+fn a_yes_for_one_session_is_none_for_another() {
+    everywhere(|world| {
+        let session = |bits| Some(SessionId::from_bits(bits));
+        let scope = Scope::Session { session: Session::Issued(SessionId::from_bits(7)) };
+        let allowance = Allowance { scope, ..always(world, None) };
+        give(world, Answer::Session, &allowance);
+        for (n, (session, yes)) in [(session(7), true), (session(8), false), (None, false)].into_iter().enumerate() {
+            let asked = question(world, "clerk", &format!("mail {n}"));
+            let admitted = world.admit(Admission { session, allowance: Some(allowance.id), ..asked });
+            assert_eq!(matches!(admitted, Admitted::Held { .. }), yes, "{session:?}");
+        }
+    });
+}
+
+#[test]
+fn a_yes_that_ran_out_or_is_anothers_answers_nothing() {
+    everywhere(|world| {
+        let allowance = always(world, None);
+        give(world, Answer::Always, &allowance);
+        let theirs = Admission { allowance: Some(allowance.id), ..question(world, "scout", "hello") };
+        assert!(matches!(world.admit(theirs), Admitted::Awaiting { .. }));
+        let unknown = Admission { allowance: Some(AllowanceId::from_bits(99)), ..question(world, "clerk", "unknown") };
+        assert!(matches!(world.admit(unknown), Admitted::Awaiting { .. }));
+        world.clock.advance(Span::from_hours(24));
+        assert!(matches!(admitted_under(world, &allowance, "late"), Admitted::Awaiting { .. }));
+    });
+}
+
+#[test]
+fn a_revoked_yes_answers_nothing_and_is_revoked_once() {
+    everywhere(|world| {
+        let allowance = always(world, None);
+        give(world, Answer::Always, &allowance);
+        world.wait(world.store.revoke(allowance.id, ana())).unwrap();
+        assert!(matches!(admitted_under(world, &allowance, "one"), Admitted::Awaiting { .. }));
+        assert!(world.wait(world.store.allowances_of(asker())).unwrap().is_empty());
+        let all = world.wait(world.store.allowances(9)).unwrap();
+        assert_eq!(all[0].standing, Standing::Revoked { by: ana(), at: world.now() });
+        assert_eq!(code(world.wait(world.store.revoke(allowance.id, ana()))), "store.not_found");
+        assert_eq!(code(world.wait(world.store.revoke(AllowanceId::from_bits(99), ana()))), "store.not_found");
+    });
+}
+
+#[test]
+fn a_standing_yes_never_answers_the_batch_window() {
+    everywhere(|world| {
+        let allowance = always(world, Some(20));
+        give(world, Answer::Always, &allowance);
+        for n in 0..4 {
+            assert!(matches!(admitted_under(world, &allowance, &format!("mail {n}")), Admitted::Held { .. }));
+        }
+        assert!(matches!(admitted_under(world, &allowance, "one too many"), Admitted::Awaiting { batch: true, .. }));
+        let kept = world.wait(world.store.allowances_of(asker())).unwrap();
+        assert_eq!(kept[0].bounds.uses_left, Some(16), "and it was not used for it");
+    });
+}

@@ -1,0 +1,281 @@
+//! Questions: one answer each, given by a person, in time.
+
+use sluice_core::approval::{Answer, ApprovalState, DEFAULT_EXPIRY};
+use sluice_core::hold::HoldState;
+use sluice_core::{Actor, ApprovalId, Digest, NodeName, Span, Tier};
+use sluice_store::{Admission, Admitted, Claimed, Decided, Decision, Outcome, Recheck, Ruling, Word};
+use sluice_testkit::World;
+use sluice_testkit::world::{ana, decision, done};
+
+use crate::engines::{
+    WINDOW, agent, asked, claimed, code, everywhere, messages, not_done, operator, recorded, refused, settle_under,
+};
+
+fn yes() -> Ruling {
+    Ruling::Allow { answer: Answer::Once, note: None }
+}
+
+fn no() -> Ruling {
+    Ruling::Deny { note: None }
+}
+
+fn standing(world: &World, id: ApprovalId) -> &'static str {
+    world.wait(world.store.approval(id)).unwrap().unwrap().approval.state.word()
+}
+
+/// Claims the one due write with policy's second look.
+fn rechecked(world: &World, recheck: &Recheck) -> Claimed {
+    let due = world.wait(world.store.due(world.now(), 9)).unwrap();
+    let mut claims = world.claims(&due);
+    claims.items.iter_mut().for_each(|item| item.recheck = recheck.clone());
+    world.wait(world.store.claim(claims)).unwrap().remove(0)
+}
+
+#[test]
+fn the_undo_window_starts_at_the_decision() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.clock.advance(Span::from_mins(20));
+        assert!(world.claim_due().is_empty(), "nobody has answered");
+        let Ok(Decided::Now { approval: decided, allowed, denied }) = world.decide(approval, yes()) else { panic!() };
+        assert_eq!((allowed, denied), (vec![id], vec![]));
+        assert!(matches!(decided.state, ApprovalState::Approved { ref by, .. } if *by == ana()));
+        assert_eq!(world.hold(id).state, HoldState::Held { not_before: world.now() + WINDOW });
+        assert!(world.claim_due().is_empty());
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        assert_eq!(hold.consent, Some(approval));
+        assert_eq!(standing(world, approval), "consumed");
+    });
+}
+
+#[test]
+fn a_no_ends_the_write() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        let Ok(Decided::Now { denied, .. }) = world.decide(approval, no()) else { panic!() };
+        assert_eq!((denied, world.state(id), standing(world, approval)), (vec![id], "denied", "denied"));
+        assert!(world.wait(world.store.open_approvals(9)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_second_answer_changes_nothing_and_says_what_the_first_was() {
+    everywhere(|world| {
+        for (first, second, word) in [(yes(), no(), "approved"), (no(), yes(), "denied")] {
+            let (id, approval) = asked(world, "clerk", word);
+            world.decide(approval, first).unwrap();
+            let before = world.hold(id);
+            let Ok(Decided::Already(found)) = world.decide(approval, second) else { panic!() };
+            assert_eq!(found.state.word(), word);
+            assert_eq!(world.hold(id), before);
+        }
+        assert_eq!(recorded(world, "approval.approved") + recorded(world, "approval.denied"), 2);
+    });
+}
+
+#[test]
+fn no_credential_of_an_agent_or_a_node_decides() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        for by in [agent("clerk"), agent("scout"), Actor::Node(NodeName::new("gw-1").unwrap())] {
+            let answer = world.wait(world.store.decide(Decision { by, ..decision(approval, yes()) }));
+            assert_eq!(code(answer), "approval.not_an_approver");
+        }
+        assert_eq!((world.state(id), standing(world, approval)), ("awaiting_approval", "pending"));
+        world.wait(world.store.decide(Decision { by: operator(), ..decision(approval, yes()) })).unwrap();
+        assert_eq!(world.state(id), "held");
+    });
+}
+
+#[test]
+fn a_note_travels_with_either_answer() {
+    everywhere(|world| {
+        let note = Some("mind the date".to_owned());
+        let rulings = [Ruling::Allow { answer: Answer::Note, note: note.clone() }, Ruling::Deny { note: note.clone() }];
+        for (n, ruling) in rulings.into_iter().enumerate() {
+            let (_, approval) = asked(world, "clerk", &format!("mail {n}"));
+            world.decide(approval, ruling).unwrap();
+            assert_eq!(world.wait(world.store.approval(approval)).unwrap().unwrap().approval.note, note);
+        }
+    });
+}
+
+#[test]
+fn an_answer_the_card_does_not_offer_is_refused_and_leaves_it_open() {
+    everywhere(|world| {
+        let (_, approval) = asked(world, "clerk", "hello");
+        for answer in [Answer::Deny, Answer::Amend] {
+            let ruling = Ruling::Allow { answer, note: None };
+            assert_eq!(code(world.decide(approval, ruling)), "approval.not_offered");
+        }
+        let other = Decision { shown: Some(Digest::of(b"something else")), ..decision(approval, yes()) };
+        assert_eq!(code(world.wait(world.store.decide(other))), "store.conflict");
+        assert_eq!(standing(world, approval), "pending");
+        assert_eq!(code(world.decide(ApprovalId::from_bits(99), yes())), "store.not_found");
+    });
+}
+
+#[test]
+fn silence_is_a_no_found_by_the_sweep() {
+    everywhere(|world| {
+        let (first, one) = asked(world, "clerk", "one");
+        let (second, two) = asked(world, "clerk", "two");
+        world.clock.advance(Span::from_millis(DEFAULT_EXPIRY.as_millis() - 1));
+        assert!(world.wait(world.store.expire_approvals(9)).unwrap().is_empty());
+        world.clock.advance(Span::from_millis(1));
+        assert_eq!(world.wait(world.store.expire_approvals(9)).unwrap(), [one, two]);
+        assert_eq!((world.state(first), world.state(second)), ("expired", "expired"));
+        assert!(matches!(world.decide(one, yes()), Ok(Decided::Already(_))));
+    });
+}
+
+#[test]
+fn silence_is_a_no_even_before_the_sweep_came_by() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.clock.advance(DEFAULT_EXPIRY);
+        let Ok(Decided::Already(found)) = world.decide(approval, yes()) else { panic!() };
+        assert_eq!((found.state.word(), world.state(id)), ("expired", "expired"));
+    });
+}
+
+#[test]
+fn a_cancelled_write_takes_its_question_or_its_yes_with_it() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "asked");
+        world.wait(world.store.cancel(id, agent("clerk"))).unwrap();
+        assert_eq!(standing(world, approval), "withdrawn");
+        assert!(matches!(world.decide(approval, yes()), Ok(Decided::Already(_))));
+        let (id, approval) = asked(world, "clerk", "approved");
+        world.decide(approval, yes()).unwrap();
+        world.wait(world.store.cancel(id, agent("clerk"))).unwrap();
+        assert_eq!(standing(world, approval), "revoked");
+    });
+}
+
+#[test]
+fn a_yes_that_lapsed_is_asked_again() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(Span::from_mins(15));
+        let claimed = world.claim_due();
+        let [Claimed::Asked(same, fresh)] = claimed.as_slice() else { panic!("{claimed:?}") };
+        assert_eq!(*same, id);
+        assert_eq!((standing(world, approval), standing(world, *fresh)), ("lapsed", "pending"));
+        assert_eq!(messages(world, "approval.asked").len(), 2);
+        world.decide(*fresh, yes()).unwrap();
+        assert_eq!(world.hold(id).state, HoldState::Held { not_before: world.now() + WINDOW });
+    });
+}
+
+#[test]
+fn a_retry_runs_under_the_yes_of_the_first_attempt_while_it_lasts() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        let first = claimed(world);
+        world.finish(id, first.epoch, not_done()).unwrap();
+        world.clock.advance(Span::from_mins(1));
+        let second = claimed(world);
+        assert_eq!((second.attempts, second.consent), (2, Some(approval)));
+        assert_eq!(recorded(world, "approval.consumed"), 1, "consuming twice is one use");
+        world.arm(&second).unwrap();
+        world.finish(id, second.epoch, done("r")).unwrap();
+    });
+}
+
+#[test]
+fn whoever_claims_too_early_spends_no_yes() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.decide(approval, yes()).unwrap();
+        let hold = world.hold(id);
+        let early = world.wait(world.store.claim(world.claims(&[hold]))).unwrap();
+        assert_eq!(early, [Claimed::Lost(id)]);
+        assert_eq!((world.state(id), standing(world, approval)), ("held", "approved"));
+    });
+}
+
+#[test]
+fn a_stricter_policy_at_claim_asks_a_person_and_takes_the_old_yes_back() {
+    everywhere(|world| {
+        let recheck = Recheck::Ask { code: "policy.approval_required".into(), expiry: Span::from_mins(5) };
+        let plain = world.held("clerk", "never asked");
+        world.clock.advance(WINDOW);
+        let Claimed::Asked(same, fresh) = rechecked(world, &recheck) else { panic!() };
+        assert_eq!((same, world.state(plain)), (plain, "awaiting_approval"));
+        world.decide(fresh, no()).unwrap();
+        let (_, approval) = asked(world, "clerk", "asked before");
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        let Claimed::Asked(_, fresh) = rechecked(world, &recheck) else { panic!() };
+        assert_eq!((standing(world, approval), standing(world, fresh)), ("revoked", "pending"));
+        world.clock.advance(Span::from_mins(5));
+        assert_eq!(world.wait(world.store.expire_approvals(9)).unwrap(), [fresh]);
+    });
+}
+
+#[test]
+fn what_policy_forbids_now_never_leaves() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "hello");
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        let blocked = rechecked(world, &Recheck::Block { code: "policy.blocked".into() });
+        assert_eq!(blocked, Claimed::Blocked(id));
+        assert_eq!((world.state(id), standing(world, approval)), ("blocked", "revoked"));
+    });
+}
+
+#[test]
+fn open_questions_are_listed_by_urgency() {
+    everywhere(|world| {
+        let mut ids = Vec::new();
+        for minutes in [30, 10, 20] {
+            let expiry = Span::from_mins(minutes);
+            let mail = world.mail("clerk", &format!("mail {minutes}"));
+            let admitted = world.admit(Admission { tier: Tier::ApprovalRequired, expiry, ..mail });
+            let Admitted::Awaiting { approval, .. } = admitted else { panic!() };
+            ids.push(approval);
+        }
+        let open: Vec<_> = world.wait(world.store.open_approvals(2)).unwrap().into_iter().map(|open| open.id).collect();
+        assert_eq!(open, [ids[1], ids[2]]);
+    });
+}
+
+#[test]
+fn an_old_question_does_not_speak_for_a_write_that_is_asked_about_anew() {
+    everywhere(|world| {
+        let (id, old) = asked(world, "clerk", "hello");
+        world.wait(world.store.after_restore(sluice_core::HoldId::from_bits(0), 9)).unwrap();
+        assert_eq!(world.state(id), "stale");
+        let hold = settle_under(world, id, Word::Again, Tier::ApprovalRequired).unwrap();
+        let HoldState::AwaitingApproval { approval: fresh } = hold.state else { panic!("{hold:?}") };
+        world.decide(old, yes()).unwrap();
+        assert_eq!(world.state(id), "awaiting_approval", "the answer was to a question from before");
+        world.decide(fresh, no()).unwrap();
+        assert_eq!(world.state(id), "denied");
+    });
+}
+
+#[test]
+fn a_dead_letter_is_revived_through_a_person_where_policy_wants_one() {
+    everywhere(|world| {
+        let id = world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        world.finish(id, hold.epoch, refused()).unwrap();
+        assert_eq!(code(settle_under(world, id, Word::Again, Tier::Blocked)), "approval.not_offered");
+        let revived = settle_under(world, id, Word::Again, Tier::ApprovalRequired).unwrap();
+        let HoldState::AwaitingApproval { approval } = revived.state else { panic!("{revived:?}") };
+        assert_eq!(revived.attempts, 0);
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        assert_eq!(hold.attempts, 1);
+        world.finish(id, hold.epoch, Outcome::GivenBack).unwrap();
+    });
+}

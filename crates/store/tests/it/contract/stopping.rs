@@ -1,0 +1,119 @@
+//! Stopping and retiming: what people and agents do to a write that waits.
+
+use sluice_core::hold::HoldState;
+use sluice_core::{HoldId, Span};
+use sluice_store::{Admission, Cancelled, Outcome, Timing};
+use sluice_testkit::World;
+use sluice_testkit::world::{LEASE, ana, done};
+
+use crate::engines::{WINDOW, agent, armed, asked, claimed, code, everywhere, operator, refused, service, settle};
+
+fn cancel(world: &World, id: HoldId) -> Cancelled {
+    world.wait(world.store.cancel(id, agent("clerk"))).unwrap()
+}
+
+#[test]
+fn cancelled_means_never_sent() {
+    everywhere(|world| {
+        let id = world.held("clerk", "hello");
+        assert_eq!(code(world.wait(world.store.cancel(id, agent("intruder")))), "store.not_found");
+        assert!(matches!(cancel(world, id), Cancelled::Stopped(_)));
+        world.clock.advance(LEASE);
+        assert!(world.claim_due().is_empty());
+        assert_eq!(world.hold(id).state, HoldState::Cancelled { by: agent("clerk"), at: world.now() - LEASE });
+        assert!(matches!(cancel(world, id), Cancelled::TooLate(_)), "once is enough");
+    });
+}
+
+#[test]
+fn a_claimed_write_can_still_be_stopped_until_it_is_armed() {
+    everywhere(|world| {
+        world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        assert!(matches!(cancel(world, hold.id), Cancelled::Stopped(_)));
+        assert_eq!(code(world.arm(&hold)), "execute.fenced");
+        assert_eq!(code(world.finish(hold.id, hold.epoch, done("r"))), "execute.fenced");
+    });
+}
+
+#[test]
+fn from_arming_on_it_is_too_late() {
+    everywhere(|world| {
+        world.held("clerk", "hello");
+        let hold = armed(world);
+        for outcome in [None, Some(Outcome::Unclear)] {
+            if let Some(outcome) = outcome {
+                world.finish(hold.id, hold.epoch, outcome).unwrap();
+            }
+            let Cancelled::TooLate(found) = cancel(world, hold.id) else { panic!() };
+            assert_eq!(found, world.hold(hold.id));
+        }
+    });
+}
+
+#[test]
+fn a_dead_letter_is_not_cancelled_but_given_up() {
+    everywhere(|world| {
+        world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        world.finish(hold.id, hold.epoch, refused()).unwrap();
+        assert!(matches!(cancel(world, hold.id), Cancelled::TooLate(_)));
+        settle(world, hold.id, sluice_store::Word::GiveUp).unwrap();
+        assert_eq!(world.state(hold.id), "discarded");
+    });
+}
+
+#[test]
+fn disconnecting_a_service_stops_everything_of_it_that_has_not_left() {
+    everywhere(|world| {
+        world.held("clerk", "armed");
+        let armed = armed(world).id;
+        world.held("clerk", "preparing");
+        world.clock.advance(WINDOW);
+        let preparing = claimed(world).id;
+        let (question, open) = asked(world, "scout", "asked");
+        let (approved, yes) = asked(world, "scout", "approved");
+        let ruling = sluice_store::Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None };
+        world.decide(yes, ruling).unwrap();
+        let waiting = world.held("clerk", "waiting");
+        let other = Admission { service: service("calendar"), ..world.mail("clerk", "elsewhere") };
+        let elsewhere = other.hold;
+        world.admit(other);
+        let stopped = world.wait(world.store.cancel_service(service("email"), operator())).unwrap();
+        assert_eq!(stopped, [preparing, question, approved, waiting]);
+        assert_eq!((world.state(armed), world.state(elsewhere)), ("armed", "held"));
+        for (approval, word) in [(open, "withdrawn"), (yes, "revoked")] {
+            assert_eq!(world.wait(world.store.approval(approval)).unwrap().unwrap().approval.state.word(), word);
+        }
+    });
+}
+
+#[test]
+fn a_waiting_write_can_wait_longer() {
+    everywhere(|world| {
+        let id = world.held("clerk", "hello");
+        let due = world.now() + WINDOW;
+        world.wait(world.store.retime(id, agent("clerk"), Timing::Longer(Span::from_mins(5)))).unwrap();
+        assert_eq!(world.hold(id).state, HoldState::Held { not_before: due + Span::from_mins(5) });
+        world.clock.advance(WINDOW);
+        assert!(world.claim_due().is_empty());
+        let stranger = world.store.retime(id, agent("scout"), Timing::Longer(WINDOW));
+        assert_eq!(code(world.wait(stranger)), "store.not_found");
+    });
+}
+
+#[test]
+fn only_a_person_closes_the_undo_window_early() {
+    everywhere(|world| {
+        let id = world.held("clerk", "hello");
+        assert_eq!(code(world.wait(world.store.retime(id, agent("clerk"), Timing::Now))), "approval.not_an_approver");
+        assert!(world.claim_due().is_empty());
+        world.wait(world.store.retime(id, ana(), Timing::Now)).unwrap();
+        assert_eq!(claimed(world).id, id);
+        assert_eq!(code(world.wait(world.store.retime(id, ana(), Timing::Now))), "hold.too_late");
+        let (asked, _) = asked(world, "clerk", "asked");
+        assert_eq!(code(world.wait(world.store.retime(asked, ana(), Timing::Now))), "hold.too_late");
+    });
+}

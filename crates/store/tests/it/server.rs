@@ -1,0 +1,250 @@
+//! PostgreSQL: connections that break at the worst moment, and gateways that share a name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use sluice_core::batch::Window;
+use sluice_core::{HoldId, Span};
+use sluice_store::{Admission, Admitted};
+use sluice_testkit::postgres::Database;
+use sluice_testkit::{ManualClock, World};
+
+use crate::engines::{code, recorded, run_sql};
+use crate::{checker, engines};
+
+const PASS: u8 = 0;
+/// The next COMMIT reaches the server, its answer does not come back.
+const LOSE_ANSWER: u8 = 1;
+/// The next COMMIT does not reach the server.
+const LOSE_COMMIT: u8 = 2;
+/// A simple query with the one word.
+const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+
+/// A line to the server that can be cut at an exact place.
+struct Line {
+    url: String,
+    next: Arc<AtomicU8>,
+    cuts: Arc<AtomicUsize>,
+}
+
+impl Line {
+    fn to(database: &Database) -> Self {
+        let (head, rest) = database.url().split_once('@').unwrap();
+        let (address, path) = rest.split_once('/').unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{head}@{}/{path}", listener.local_addr().unwrap());
+        let line = Self { url, next: Arc::default(), cuts: Arc::default() };
+        let (address, next, cuts) = (address.to_owned(), Arc::clone(&line.next), Arc::clone(&line.cuts));
+        // Lives as long as the test's process; every pump ends with its connection.
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(&address)) else { continue };
+                pump(near, far, &next, &cuts);
+            }
+        });
+        line
+    }
+
+    fn cuts(&self) -> usize {
+        self.cuts.load(Ordering::SeqCst)
+    }
+}
+
+fn pump(near: TcpStream, far: TcpStream, next: &Arc<AtomicU8>, cuts: &Arc<AtomicUsize>) {
+    let muted = Arc::new(AtomicBool::new(false));
+    let (mut from_far, mut to_near) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+    let (silent, cut) = (Arc::clone(&muted), Arc::clone(cuts));
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(read @ 1..) = from_far.read(&mut buffer) {
+            if silent.load(Ordering::SeqCst) {
+                cut.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+            if to_near.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        drop(to_near.shutdown(Shutdown::Both));
+    });
+    let (mut from_near, mut to_far) = (near, far);
+    let (next, cuts) = (Arc::clone(next), Arc::clone(cuts));
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(read @ 1..) = from_near.read(&mut buffer) {
+            let bytes = &buffer[..read];
+            if bytes.windows(COMMIT.len()).any(|window| window == COMMIT) {
+                match next.swap(PASS, Ordering::SeqCst) {
+                    LOSE_ANSWER => muted.store(true, Ordering::SeqCst),
+                    LOSE_COMMIT => {
+                        cuts.fetch_add(1, Ordering::SeqCst);
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            if to_far.write_all(bytes).is_err() {
+                break;
+            }
+        }
+        drop(to_far.shutdown(Shutdown::Both));
+        drop(from_near.shutdown(Shutdown::Both));
+    });
+}
+
+#[test]
+fn a_cut_on_either_side_of_commit_is_one_write_and_the_caller_knows() {
+    let Some(database) = Database::fresh() else { return };
+    let line = Line::to(&database);
+    let world = World::server(&line.url, "gw-1", &ManualClock::default());
+    let mut ids = Vec::new();
+    for round in 0..10 {
+        for cut in [LOSE_ANSWER, LOSE_COMMIT] {
+            let before = line.cuts();
+            line.next.store(cut, Ordering::SeqCst);
+            let mail = world.mail(&format!("clerk-{round}-{cut}"), "hello");
+            ids.push(mail.hold);
+            let admitted = world.wait(world.store.admit(mail));
+            assert!(matches!(admitted, Ok(Admitted::Held { .. })), "{admitted:?}");
+            assert_eq!(line.cuts(), before + 1, "the line was cut where it should be");
+        }
+    }
+    assert_eq!(recorded(&world, "hold.held"), ids.len(), "each happened once");
+    for id in ids {
+        assert_eq!(world.state(id), "held");
+    }
+    checker::check(&world);
+}
+
+#[test]
+fn connections_cut_under_load_lose_nothing_and_double_nothing() {
+    const CUTS: usize = 120;
+    let Some(database) = Database::fresh() else { return };
+    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    let (stop, admitted) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let window = Window { limit: u32::MAX, span: Span::from_mins(10) };
+    let (acknowledged, unknown) = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..3)
+            .map(|caller| {
+                let (world, stop, admitted) = (&world, &stop, &admitted);
+                scope.spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());
+                    for n in 0.. {
+                        if stop.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        let mail = world.mail(&format!("clerk-{caller}"), &n.to_string());
+                        let id = mail.hold;
+                        match runtime.block_on(world.store.admit(Admission { window, ..mail })) {
+                            Ok(_) => {
+                                admitted.fetch_add(1, Ordering::SeqCst);
+                                acknowledged.push(id);
+                            }
+                            Err(error) => {
+                                let expected = ["store.unknown_outcome", "store.unavailable"];
+                                assert!(expected.contains(&error.code()), "{error:?}");
+                                unknown.push(id);
+                            }
+                        }
+                    }
+                    (acknowledged, unknown)
+                })
+            })
+            .collect();
+        let control = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        control.block_on(async {
+            let (client, connection) = tokio_postgres::connect(database.url(), tokio_postgres::NoTls).await.unwrap();
+            let cutting = async {
+                for cut in 0..CUTS {
+                    // Between two cuts at least one write gets through, or nothing would be proved.
+                    let seen = admitted.load(Ordering::SeqCst);
+                    while admitted.load(Ordering::SeqCst) == seen {
+                        client.batch_execute("SELECT pg_sleep(0.001)").await.unwrap();
+                    }
+                    // A few milliseconds that differ: the cut lands anywhere in a transaction, or between two.
+                    let (pause, backend) = (cut % 7, world.store.backend().unwrap());
+                    let cut = format!("SELECT pg_sleep(0.00{pause}), pg_terminate_backend({backend})");
+                    client.batch_execute(&cut).await.unwrap();
+                }
+                drop(client);
+            };
+            let ((), _) = tokio::join!(cutting, connection);
+        });
+        stop.store(true, Ordering::SeqCst);
+        callers.into_iter().map(|caller| caller.join().unwrap()).fold(
+            (BTreeSet::new(), BTreeSet::new()),
+            |(mut all, mut lost), (acknowledged, unknown)| {
+                all.extend(acknowledged);
+                lost.extend(unknown);
+                (all, lost)
+            },
+        )
+    });
+    // The record has one birth for each write there is; the checker compares both.
+    checker::check(&world);
+    let there: BTreeMap<HoldId, _> =
+        world.wait(world.store.holds(None, 1_000_000)).unwrap().into_iter().map(|hold| (hold.id, hold)).collect();
+    assert!(acknowledged.len() >= CUTS);
+    for id in &acknowledged {
+        assert!(there.contains_key(id), "{id} was acknowledged and is gone");
+    }
+    for id in there.keys() {
+        assert!(acknowledged.contains(id) || unknown.contains(id), "{id} was never asked for");
+    }
+}
+
+#[test]
+fn of_two_gateways_with_one_name_the_older_is_fenced() {
+    let Some(database) = Database::fresh() else { return };
+    let clock = ManualClock::default();
+    let old = World::server(database.url(), "gw-1", &clock);
+    old.held("clerk", "before");
+    let mut new = World::server(database.url(), "gw-1", &clock);
+    new.ids = Arc::clone(&old.ids);
+    assert_eq!(code(old.wait(old.store.admit(old.mail("clerk", "from the old one")))), "store.node_taken");
+    new.held("clerk", "from the new one");
+    assert_eq!(code(old.wait(old.store.started("0.1.0"))), "store.node_taken");
+    assert_eq!(old.wait(old.store.holds(None, 9)).unwrap().len(), 2, "reading still works");
+    checker::check(&new);
+}
+
+#[test]
+fn a_database_that_defaults_to_forgetting_is_not_believed() {
+    let Some(database) = Database::fresh() else { return };
+    let name = database.url().rsplit_once('/').unwrap().1;
+    run_sql(database.url(), &format!("ALTER DATABASE {name} SET synchronous_commit = off"));
+    // Our sessions ask for durable commits themselves; what they read back decides.
+    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    world.held("clerk", "hello");
+    let ours = "DO $$ DECLARE mode TEXT; BEGIN SHOW synchronous_commit INTO mode; ASSERT mode = 'off'; END $$";
+    run_sql(database.url(), ours);
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let Some(database) = Database::fresh() else { return };
+    drop(World::server(database.url(), "gw-1", &ManualClock::default()));
+    run_sql(database.url(), &format!("INSERT INTO schema_version VALUES ({})", sluice_store::SCHEMA + 1));
+    let node = sluice_core::NodeName::new("gw-1").unwrap();
+    assert_eq!(code(sluice_store::Store::open_server(database.url(), node)), "store.newer_schema");
+}
+
+#[test]
+fn a_store_can_be_opened_from_within_a_runtime_and_keeps_the_servers_time() {
+    let Some(schema) = engines::Schema::fresh() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let node = sluice_core::NodeName::new("gw-1").unwrap();
+        let store = sluice_store::Store::open_server(schema.url(), node).unwrap();
+        let ids = sluice_testkit::CountingIds::default();
+        let admission = sluice_testkit::world::mail(&ids, "clerk", "hello");
+        let id = admission.hold;
+        store.admit(admission).await.unwrap();
+        let admitted_at = store.hold(id).await.unwrap().unwrap().admitted_at;
+        assert!(admitted_at > sluice_core::Timestamp::from_millis(1_750_000_000_000), "{admitted_at}");
+    });
+}

@@ -1,0 +1,137 @@
+//! A service outside that counts and never forgets: files that survive the process that writes them.
+//!
+//! Stands for the mail or chat server of a crash test. Each effect is one `write(2)` to an append-only
+//! file or one `rename(2)`, so a killed process has made it whole or not at all, and the page cache
+//! keeps it. Promise: what it reports has happened, exactly as often as it says.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::{Digest, HoldId};
+use sluice_store::Evidence;
+
+/// The service, seen from one process.
+#[derive(Debug)]
+pub struct Oracle {
+    folder: PathBuf,
+    log: File,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened {
+    /// On whose behalf.
+    pub hold: HoldId,
+    /// With which bytes.
+    pub digest: String,
+}
+
+impl Oracle {
+    /// Opens the service that lives in this folder, or founds it.
+    ///
+    /// # Panics
+    /// When the folder cannot be used.
+    #[must_use]
+    pub fn open(folder: &Path) -> Self {
+        for sub in ["handles", "consumed"] {
+            fs::create_dir_all(folder.join(sub)).unwrap_or_else(|error| panic!("no service: {error}"));
+        }
+        Self { folder: folder.to_owned(), log: append_to(&folder.join("effects.log")) }
+    }
+
+    /// Creates an inert handle that carries the bytes to be sent.
+    ///
+    /// # Panics
+    /// When there is such a handle already.
+    pub fn create_handle(&self, name: &str, digest: Digest) {
+        // Named only when whole: a handle without its bytes is nothing a service would show.
+        let draft = self.folder.join(format!("draft.{name}"));
+        fs::write(&draft, digest.to_string()).unwrap_or_else(|error| panic!("no handle: {error}"));
+        let named = fs::hard_link(&draft, self.folder.join("handles").join(name));
+        named.unwrap_or_else(|error| panic!("no second handle {name}: {error}"));
+        drop(fs::remove_file(draft));
+    }
+
+    /// Performs a write. For class B this consumes its handle and says no if it is gone.
+    #[must_use]
+    pub fn perform(&self, class: EffectClass, permit: &Permit) -> bool {
+        match class {
+            EffectClass::ConsumeOnce => permit.handle().is_some_and(|handle| self.consume(handle)),
+            EffectClass::Absolute | EffectClass::Findable | EffectClass::Opaque => {
+                let line = format!("effect {} {} {}\n", class.as_str(), permit.hold(), permit.action().digest());
+                write_line(&self.log, &line);
+                true
+            }
+        }
+    }
+
+    fn consume(&self, handle: &str) -> bool {
+        let (inert, used) = (self.folder.join("handles").join(handle), self.folder.join("consumed").join(handle));
+        match fs::rename(inert, used) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => panic!("the service broke: {error}"),
+        }
+    }
+
+    /// What a lookup shows about a write whose outcome is unclear, by the rule of its class.
+    #[must_use]
+    pub fn look(&self, hold: &Hold) -> Evidence {
+        let found = || self.happened().iter().any(|effect| effect.hold == hold.id);
+        match (hold.class, &hold.handle) {
+            (EffectClass::Absolute | EffectClass::Findable, _) if found() => applied("found"),
+            (EffectClass::Absolute | EffectClass::Findable, _) => Evidence::Absent,
+            (EffectClass::ConsumeOnce, Some(handle)) if self.folder.join("consumed").join(handle).exists() => {
+                applied(handle)
+            }
+            (EffectClass::ConsumeOnce, Some(handle)) if self.folder.join("handles").join(handle).exists() => {
+                Evidence::Absent
+            }
+            (EffectClass::ConsumeOnce, _) | (EffectClass::Opaque, _) => Evidence::Inconclusive,
+        }
+    }
+
+    /// Everything that ever happened.
+    ///
+    /// # Panics
+    /// When a line is not whole: then a single `write(2)` was torn, and no count can be believed.
+    #[must_use]
+    pub fn happened(&self) -> Vec<Happened> {
+        let text = fs::read_to_string(self.folder.join("effects.log")).unwrap_or_default();
+        assert!(text.is_empty() || text.ends_with('\n'), "the last effect is torn");
+        let said = text.lines().map(|line| match line.split(' ').collect::<Vec<_>>().as_slice() {
+            ["effect", _, hold, digest] => happened(hold, digest),
+            _ => panic!("an effect nobody understands: {line}"),
+        });
+        let consumed = fs::read_dir(self.folder.join("consumed")).into_iter().flatten().flatten().map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let hold = name.split('.').next().unwrap_or_default();
+            happened(hold, &fs::read_to_string(entry.path()).unwrap_or_default())
+        });
+        said.chain(consumed).collect()
+    }
+}
+
+fn happened(hold: &str, digest: &str) -> Happened {
+    let hold = hold.parse().unwrap_or_else(|error| panic!("an effect for `{hold}`: {error}"));
+    Happened { hold, digest: digest.to_owned() }
+}
+
+fn applied(receipt: &str) -> Evidence {
+    Evidence::Applied { receipt: receipt.to_owned() }
+}
+
+/// A file that only grows.
+pub(crate) fn append_to(path: &Path) -> File {
+    let file = File::options().create(true).append(true).open(path);
+    file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// One line, one `write(2)`: whole or not at all.
+pub(crate) fn write_line(mut file: &File, line: &str) {
+    let written = file.write(line.as_bytes());
+    assert!(written.is_ok_and(|count| count == line.len()), "a line was not written whole");
+}

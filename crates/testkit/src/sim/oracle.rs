@@ -1,0 +1,178 @@
+//! What the simulation remembers outside the store, and the promises it is held against.
+//!
+//! Some are checked when they could be broken (a claim, an effect), the rest at the end, against what
+//! really happened at the service and what the record says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Hold, HoldState};
+use sluice_core::{AgentName, Digest, HoldId, Span, Timestamp};
+use sluice_store::Scope;
+
+use crate::history::History;
+use crate::provider::Provider;
+use crate::sim::Outcome;
+
+/// An index no slower than this never misleads: the settle time, less what clocks may differ.
+pub(super) const PROMPT_INDEX_S: u64 = 110;
+/// How far two moments on two nodes' clocks may differ without anything being wrong.
+const TOLERANCE: Span = Span::from_secs(2);
+/// As late as an ordinary restart makes things.
+const ON_TIME: Span = sluice_core::grace::ON_TIME;
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Every write an agent was told an id for.
+    pub acknowledged: Vec<HoldId>,
+    /// What each agent's keys stand for.
+    pub keys: BTreeMap<(AgentName, String), (Digest, HoldId)>,
+    /// When, in real time, each undo window last opened.
+    opened: BTreeMap<HoldId, Span>,
+    set_back: bool,
+    /// Claims nobody has reported on.
+    leased: BTreeMap<HoldId, Timestamp>,
+    /// Freezes in force, and what was under way when they returned.
+    pub frozen: Vec<(Scope, BTreeSet<HoldId>)>,
+    awake: Option<(Span, Timestamp)>,
+    /// When nobody was there, on the wall clock, without what counts as on time.
+    asleep: Vec<(Timestamp, Timestamp)>,
+}
+
+impl Book {
+    pub fn window_opened(&mut self, hold: HoldId, elapsed: Span) {
+        // The store never goes back in time: after a clock was set back it stands still until the clock
+        // has caught up, and a window that opens meanwhile is measured from where it stands.
+        if self.set_back {
+            self.opened.remove(&hold);
+        } else {
+            self.opened.insert(hold, elapsed);
+        }
+    }
+
+    /// An operator closed it, or gave it more time of which we need not know.
+    pub fn window_retimed(&mut self, hold: HoldId) {
+        self.opened.remove(&hold);
+    }
+
+    pub fn reported(&mut self, hold: HoldId) {
+        self.leased.remove(&hold);
+    }
+
+    /// Stretches of the old wall time say nothing about the new one.
+    pub fn clocks_jumped(&mut self, back: bool) {
+        self.set_back |= back;
+        self.asleep.clear();
+        self.awake = None;
+        self.leased.clear();
+    }
+
+    pub fn someone_awake(&mut self, elapsed: Span, wall: Timestamp) {
+        if let Some((last, then)) = self.awake
+            && elapsed.as_millis() - last.as_millis() > ON_TIME.as_millis()
+        {
+            self.asleep.push((then + TOLERANCE, wall - ON_TIME - TOLERANCE));
+        }
+        self.awake = Some((elapsed, wall));
+    }
+
+    fn slept_at(&self, at: Timestamp) -> bool {
+        self.asleep.iter().any(|(from, to)| *from < at && at < *to)
+    }
+
+    /// A claim was granted: was it this write's turn?
+    pub fn claimed(&mut self, before: &Hold, hold: &Hold, rows: &[Hold], elapsed: Span) -> Outcome {
+        let id = hold.id;
+        if let (HoldState::Held { .. }, Some(opened)) = (&before.state, self.opened.get(&id))
+            && elapsed + TOLERANCE < *opened + hold.delay
+        {
+            return Err(format!("G16: the undo window of {id} was cut short"));
+        }
+        if let HoldState::Held { not_before } | HoldState::Ready { not_before } = before.state
+            && self.slept_at(not_before)
+        {
+            return Err(format!("G15: {id} came due at {not_before}, when nobody was there, and was sent unannounced"));
+        }
+        if let Some(lease) = self.leased.get(&id).filter(|lease| self.slept_at(**lease)) {
+            return Err(format!(
+                "G15: {id} was under way until {lease}, when nobody was there, and was sent unannounced"
+            ));
+        }
+        if let HoldState::Executing { claim, .. } = &hold.state {
+            self.leased.insert(id, claim.lease_until);
+        }
+        let same = |other: &&Hold| other.id != id && other.object_key.is_some() && other.object_key == hold.object_key;
+        for other in rows.iter().filter(same) {
+            let first = (other.admitted_at, other.id) < (hold.admitted_at, id);
+            let state = other.state.word();
+            let under_way = matches!(state, "preparing" | "armed" | "in_doubt" | "needs_human");
+            let waits = matches!(state, "held" | "ready");
+            if under_way || (first && waits) {
+                return Err(format!("O3: {id} overtakes {}, which is {state} and changes the same object", other.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Something happened at the service: was it allowed to?
+    pub fn happened(&self, hold: &Hold) -> Outcome {
+        let covers = |scope: &Scope| match scope {
+            Scope::All => true,
+            Scope::Agent(name) => name == hold.agent(),
+            Scope::Service(name) => *name == hold.service,
+        };
+        if self.frozen.iter().any(|(scope, under_way)| covers(scope) && !under_way.contains(&hold.id)) {
+            return Err(format!("G17: {} left while it was frozen", hold.id));
+        }
+        Ok(())
+    }
+
+    /// The end: what happened against what the record says.
+    pub fn judge(&self, provider: &Provider, history: &History) -> Outcome {
+        for id in &self.acknowledged {
+            let row = history.holds.get(id).ok_or_else(|| format!("G1: {id} was acknowledged and is gone"))?;
+            if !row.state.is_final() {
+                return Err(format!("G1: {id} never came to an end: {:?}", row.state));
+            }
+        }
+        for id in provider.touched() {
+            let row = history.holds.get(&id).ok_or_else(|| format!("I2: {id} happened and was never held"))?;
+            if provider.effects(id).iter().any(|effect| effect.digest != row.action.digest()) {
+                return Err(format!("I4: what happened for {id} is not what was approved"));
+            }
+        }
+        for row in history.holds.values() {
+            let effects = provider.effects(row.id);
+            let (count, word) = (effects.len(), row.state.word());
+            // The documented limit of class C: an index slower than we wait for it.
+            let misled = row.class == EffectClass::Findable
+                && effects
+                    .iter()
+                    .any(|effect| effect.findable_at.as_millis() - effect.at.as_millis() > PROMPT_INDEX_S * 1000);
+            match &row.state {
+                _ if misled => {}
+                HoldState::Done { .. } if count == 0 => {
+                    return Err(format!("I2: {} is done and never happened", row.id));
+                }
+                HoldState::Done { .. } if count > 1 && row.class != EffectClass::Absolute => {
+                    return Err(format!("I1: {} ({}) happened {count} times", row.id, row.class.as_str()));
+                }
+                HoldState::Done { .. } => {}
+                _ if count > 0 => return Err(format!("I3: {} is {word} and happened {count} times", row.id)),
+                _ => {}
+            }
+        }
+        for (name, setters) in provider.objects() {
+            let mut over = BTreeSet::new();
+            for (earlier, later) in setters.iter().zip(setters.iter().skip(1)) {
+                if earlier != later {
+                    over.insert(*earlier);
+                }
+                if over.contains(later) {
+                    return Err(format!("I1: {later} was repeated over newer work at {name}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! Agents that ask and people who answer, stop, freeze and settle.
+//!
+//! People tell the truth about what happened: they look at the service itself. They are careless
+//! otherwise, and press buttons on things that are no longer there.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use sluice_core::approval::{Answer, Subject};
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Hold, HoldState};
+use sluice_core::ids::MessageId;
+use sluice_core::{Action, Actor, AgentName, ApprovalId, CallId, Clock as _, HoldId, ServiceName, Span, Tier};
+use sluice_store::{
+    Admission, Admitted, Cancelled, Choice, Decided, Decision, Ruling, Scope, Settle, Store, StoreError, Timing, Word,
+};
+
+use crate::sim::{Outcome, Sim, WINDOW, at_once};
+use crate::world::ana;
+
+const AGENTS: [&str; 3] = ["clerk", "scout", "herald"];
+const SERVICES: [&str; 2] = ["email", "tracker"];
+const DELAYS_S: [u64; 6] = [0, 5, 5, 30, 30, 120];
+
+impl Sim {
+    /// The store of some node that answers, picked anew each time.
+    fn door(&mut self) -> Option<Arc<Store>> {
+        let at = self.any_node();
+        let node = self.node(at);
+        if node.paused_until > self.elapsed { None } else { node.store() }
+    }
+
+    fn agent(&mut self) -> AgentName {
+        let name = AGENTS.get(self.below(AGENTS.len())).copied().unwrap_or("clerk");
+        AgentName::new(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn service(&mut self) -> ServiceName {
+        let name = SERVICES.get(self.below(SERVICES.len())).copied().unwrap_or("email");
+        ServiceName::new(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(super) fn agent_acts(&mut self) -> Outcome {
+        let Some(store) = self.door() else { return Ok(()) };
+        if self.one_in(12) {
+            return self.agent_meddles(&store);
+        }
+        let admission = self.wish();
+        let (agent, digest) = (admission.action.agent().clone(), admission.action.digest());
+        let (key, hold, service) = (admission.idempotency_key.clone(), admission.hold, admission.service.clone());
+        let known = key.as_ref().and_then(|key| self.book.keys.get(&(agent.clone(), key.clone()))).copied();
+        let answer = at_once(store.admit(admission));
+        self.note(format!("{agent} asks {hold} at {service}: {answer:?}"));
+        match answer {
+            Ok(Admitted::Held { hold, .. }) if known.is_none() => {
+                self.book.acknowledged.push(hold);
+                self.book.window_opened(hold, self.elapsed);
+            }
+            Ok(Admitted::Awaiting { hold, batch, .. }) if known.is_none() => {
+                self.book.acknowledged.push(hold);
+                if batch {
+                    self.nothing_slips_past(&agent, &service, &store)?;
+                }
+            }
+            Ok(Admitted::Again { hold, .. }) if known == Some((digest, hold)) => return Ok(()),
+            Ok(Admitted::Blocked) if known.is_none() => return Ok(()),
+            Err(StoreError::KeyReuse) if known.is_some_and(|(first, _)| first != digest) => return Ok(()),
+            Err(StoreError::PossibleDuplicate { .. }) if key.is_none() => return Ok(()),
+            Err(StoreError::Frozen { .. }) if !self.book.frozen.is_empty() => return Ok(()),
+            other => return Err(format!("G4: {agent} asked with key {key:?}, known as {known:?}, and got {other:?}")),
+        }
+        if let Some(key) = key {
+            self.book.keys.insert((agent, key), (digest, hold));
+        }
+        Ok(())
+    }
+
+    /// A tripped window leaves no sibling on its way.
+    fn nothing_slips_past(&self, agent: &AgentName, service: &ServiceName, store: &Store) -> Outcome {
+        let now = self.nodes.iter().map(|node| node.clock.now()).min().unwrap_or_default();
+        let rows =
+            at_once(store.holds(None, 10_000)).map_err(|error| format!("held writes cannot be read: {error}"))?;
+        let slipped = rows.iter().find(|hold| {
+            hold.agent() == agent
+                && hold.service == *service
+                && matches!(hold.state.word(), "held" | "ready")
+                && hold.consent.is_none()
+                && hold.admitted_at > now - WINDOW.span
+        });
+        slipped.map_or(Ok(()), |hold| Err(format!("O7: the window tripped and {} is still on its way", hold.id)))
+    }
+
+    /// What an agent may want.
+    fn wish(&mut self) -> Admission {
+        let agent = self.agent();
+        let class = EffectClass::ALL.get(self.below(4)).copied().unwrap_or(EffectClass::Opaque);
+        let key = self.one_in(4).then(|| format!("key-{}", self.random.below(4)));
+        let text = self.random.below(if key.is_some() { 2 } else { 200 });
+        let capability = "custom:mail".parse().unwrap_or_else(|error| panic!("{error}"));
+        let action = Action::custom(capability, agent, json!({ "text": text }));
+        let tier = match self.random.below(12) {
+            0..4 => Tier::Autonomous,
+            4..8 => Tier::Notify,
+            8..11 => Tier::ApprovalRequired,
+            _ => Tier::Blocked,
+        };
+        let weight = if self.one_in(12) { 1 + self.random.below(12) } else { 1 };
+        let delay = DELAYS_S.get(self.below(DELAYS_S.len())).copied().unwrap_or(30);
+        Admission {
+            call: CallId::mint(&self.ids),
+            hold: HoldId::mint(&self.ids),
+            approval: ApprovalId::mint(&self.ids),
+            message: MessageId::mint(&self.ids),
+            record_key: [7; 32],
+            action: action.unwrap_or_else(|error| panic!("{error}")),
+            session: None,
+            service: self.service(),
+            class,
+            object_key: self.one_in(3).then(|| format!("object-{}", self.random.below(2))),
+            weight: u32::try_from(weight).unwrap_or(1),
+            delay: Span::from_secs(delay),
+            tier,
+            policy: "sim".into(),
+            rule: None,
+            rates: Vec::new(),
+            window: WINDOW,
+            idempotency_key: key,
+            allow_duplicate: self.one_in(4),
+            allowance: None,
+            expiry: Span::from_mins(if self.one_in(2) { 5 } else { 60 }),
+            reverses: None,
+        }
+    }
+
+    /// An agent tries what only people may.
+    fn agent_meddles(&mut self, store: &Store) -> Outcome {
+        let agent = Actor::Agent(self.agent());
+        let Some(approval) = self.open_question(store)? else { return Ok(()) };
+        let decision = Decision {
+            approval,
+            by: agent.clone(),
+            channel: "api".into(),
+            ruling: Ruling::Allow { answer: Answer::Once, note: None },
+            shown: None,
+            allowance: None,
+        };
+        match at_once(store.decide(decision)) {
+            Err(StoreError::NotAPerson) => Ok(()),
+            other => Err(format!("G7: {agent} decided {approval}: {other:?}")),
+        }
+    }
+
+    fn open_question(&mut self, store: &Store) -> Outcome<Option<ApprovalId>> {
+        let open = at_once(store.open_approvals(20)).map_err(|error| format!("questions cannot be read: {error}"))?;
+        Ok(open.get(self.below(open.len().max(1))).map(|approval| approval.id))
+    }
+
+    pub(super) fn person_acts(&mut self) -> Outcome {
+        let Some(store) = self.door() else { return Ok(()) };
+        match self.random.below(30) {
+            0..11 => {
+                let Some(approval) = self.open_question(&store)? else { return Ok(()) };
+                self.decide(&store, approval)
+            }
+            11..14 => self.cancel(&store),
+            14..17 => self.retime(&store),
+            17..25 => self.settle_any(&store),
+            25 => self.freeze(&store),
+            26..28 => self.unfreeze_all(),
+            28 if self.one_in(4) => {
+                let service = self.service();
+                let gone = at_once(store.cancel_service(service.clone(), ana()));
+                self.note(format!("ana disconnects {service}: {gone:?}"));
+                gone.map(drop).map_err(|error| format!("cancel {service}: {error}"))
+            }
+            29 if self.one_in(4) => {
+                let moved = at_once(store.after_restore(HoldId::from_bits(0), 3));
+                self.note(format!("ana restores a copy: {moved:?}"));
+                moved.map(drop).map_err(|error| format!("restore: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn decide(&mut self, store: &Store, approval: ApprovalId) -> Outcome {
+        let card = at_once(store.approval(approval)).map_err(|error| format!("{approval} cannot be read: {error}"))?;
+        let Some(card) = card else { return Err(format!("{approval} was open and is gone")) };
+        let seen = card.approval.items;
+        let ruling = match (card.approval.subject, self.random.below(10)) {
+            (_, 0..2) => Ruling::Deny { note: None },
+            (Subject::Write, _) => Ruling::Allow { answer: Answer::Once, note: None },
+            (Subject::Batch, 2..6) => Ruling::Choose(Choice::All { seen }),
+            (Subject::Batch, 6..8) => Ruling::Choose(Choice::First(seen / 2)),
+            (Subject::Batch, _) => {
+                Ruling::Choose(Choice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
+            }
+        };
+        let decision = Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: None, allowance: None };
+        let decided = at_once(store.decide(decision.clone())).map_err(|error| format!("decide {approval}: {error}"))?;
+        match &decided {
+            Decided::Now { allowed, denied, .. } => {
+                self.note(format!("ana decides {approval}: yes {allowed:?}, no {denied:?}"));
+                allowed.iter().for_each(|id| self.book.window_opened(*id, self.elapsed));
+            }
+            Decided::Already(after) => self.note(format!("ana decides {approval}: it is {}", after.state.word())),
+        }
+        match at_once(store.decide(decision)) {
+            Ok(Decided::Already(_)) => Ok(()),
+            other => Err(format!("G6: {approval} was decided twice: {other:?}")),
+        }
+    }
+
+    fn any_hold(&mut self, store: &Store) -> Outcome<Option<Hold>> {
+        let at = self.below(self.book.acknowledged.len().max(1));
+        let Some(id) = self.book.acknowledged.get(at).copied() else { return Ok(None) };
+        let hold = at_once(store.hold(id)).map_err(|error| format!("{id} cannot be read: {error}"))?;
+        hold.map(Some).ok_or_else(|| format!("G1: {id} was acknowledged and is gone"))
+    }
+
+    fn cancel(&mut self, store: &Store) -> Outcome {
+        let Some(hold) = self.any_hold(store)? else { return Ok(()) };
+        let (id, owner) = (hold.id, hold.agent().clone());
+        let by = match self.random.below(3) {
+            0 => Actor::Agent(self.agent()),
+            1 => Actor::Agent(owner.clone()),
+            _ => ana(),
+        };
+        let stranger = matches!(&by, Actor::Agent(name) if *name != owner);
+        let answer = at_once(store.cancel(id, by.clone()));
+        match answer {
+            Ok(Cancelled::Stopped(after)) if !stranger && after.state.word() == "cancelled" => {
+                self.note(format!("{by} stops {id}"));
+                Ok(())
+            }
+            Ok(Cancelled::TooLate(after)) if !stranger => {
+                self.note(format!("{by} would stop {id}: {}", after.state.word()));
+                Ok(())
+            }
+            Err(StoreError::NotFound { .. }) if stranger => Ok(()),
+            other => Err(format!("G2: {by} cancels {id}: {other:?}")),
+        }
+    }
+
+    fn retime(&mut self, store: &Store) -> Outcome {
+        let Some(hold) = self.any_hold(store)? else { return Ok(()) };
+        let timing = if self.one_in(2) { Timing::Now } else { Timing::Longer(Span::from_secs(self.random.below(300))) };
+        match at_once(store.retime(hold.id, ana(), timing)) {
+            Ok(after) => {
+                self.book.window_retimed(hold.id);
+                self.note(format!("ana retimes {} ({timing:?}): {:?}", hold.id, after.state));
+                Ok(())
+            }
+            Err(StoreError::Move(_) | StoreError::NotOffered) => Ok(()),
+            Err(error) => Err(format!("retime {}: {error}", hold.id)),
+        }
+    }
+
+    fn settle_any(&mut self, store: &Store) -> Outcome {
+        for _ in 0..4 {
+            let Some(hold) = self.any_hold(store)? else { return Ok(()) };
+            let waits = matches!(hold.state.word(), "needs_human" | "stale" | "dead");
+            if waits || self.one_in(12) {
+                let word = if self.one_in(3) { Word::GiveUp } else { Word::Again };
+                return self.settle(store, &hold, word);
+            }
+        }
+        Ok(())
+    }
+
+    /// A person's word; where it is about what happened, the truth.
+    fn settle(&mut self, store: &Store, hold: &Hold, word: Word) -> Outcome {
+        let happened = !self.provider.effects(hold.id).is_empty();
+        let word = match &hold.state {
+            HoldState::NeedsHuman { .. } if happened => Word::Happened { evidence: "ana saw it".into() },
+            _ => word,
+        };
+        let tier = match self.random.below(6) {
+            0 => Tier::Blocked,
+            1..3 => Tier::ApprovalRequired,
+            _ => Tier::Notify,
+        };
+        let settle = Settle {
+            hold: hold.id,
+            version: hold.version,
+            by: ana(),
+            word: word.clone(),
+            tier,
+            approval: ApprovalId::mint(&self.ids),
+            message: MessageId::mint(&self.ids),
+            expiry: Span::from_mins(30),
+        };
+        match at_once(store.settle(settle)) {
+            Ok(after) => {
+                self.note(format!("ana settles {} ({word:?}): {}", hold.id, after.state.word()));
+                self.book.reported(hold.id);
+                if after.state.word() == "held" {
+                    self.book.window_opened(hold.id, self.elapsed);
+                }
+                Ok(())
+            }
+            Err(StoreError::Move(_) | StoreError::NotOffered | StoreError::Conflict) => Ok(()),
+            Err(error) => Err(format!("settle {} with {word:?}: {error}", hold.id)),
+        }
+    }
+
+    fn freeze(&mut self, store: &Store) -> Outcome {
+        let scope = match self.random.below(3) {
+            0 => Scope::All,
+            1 => Scope::Agent(self.agent()),
+            _ => Scope::Service(self.service()),
+        };
+        let under_way = at_once(store.freeze(scope.clone(), ana(), "sim".into()));
+        let under_way = under_way.map_err(|error| format!("freeze {scope}: {error}"))?;
+        self.note(format!("ana freezes {scope}, under way {under_way:?}"));
+        if !self.book.frozen.iter().any(|(known, _)| *known == scope) {
+            self.book.frozen.push((scope, under_way.into_iter().collect()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn unfreeze_all(&mut self) -> Outcome {
+        let Some(store) = self.any_store() else { return Ok(()) };
+        for (scope, _) in std::mem::take(&mut self.book.frozen) {
+            self.note(format!("ana unfreezes {scope}"));
+            at_once(store.unfreeze(scope.clone(), ana())).map_err(|error| format!("unfreeze {scope}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Everything that waits for a person gets one, more decided the longer it takes.
+    pub(super) fn people_settle(&mut self, open: &[Hold], round: u32) -> Outcome {
+        let Some(store) = self.any_store() else { return Ok(()) };
+        for hold in open {
+            match &hold.state {
+                HoldState::AwaitingApproval { approval } => self.decide(&store, *approval)?,
+                HoldState::NeedsHuman { .. } | HoldState::Stale { .. } | HoldState::Dead { .. } => {
+                    let word = if round > 4 || self.one_in(3) { Word::GiveUp } else { Word::Again };
+                    self.settle(&store, hold, word)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Kills that fall anywhere: between two steps, inside a commit, in the middle of coming back.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use sluice_testkit::ids::SplitMix;
+use sluice_testkit::lives::Workload;
+
+use crate::check::{Verdict, check, settle};
+use crate::ground::{Fate, Ground, Life, Run};
+
+const WRITES: u32 = 100;
+/// Most deaths of one run, so that a thousand of them meet at least four thousand writes.
+const DEATHS: u32 = 25;
+
+/// What there was.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub runs: u32,
+    pub writes: u32,
+    pub kills: u32,
+    /// Kills that found a write between its admission and its end.
+    pub open: u32,
+    /// Of these, kills that found one between its claim and its result.
+    pub inside: u32,
+    /// Kills that fell while the life was still coming back from the one before.
+    pub recovering: u32,
+    pub undecided: usize,
+}
+
+/// One run with kills at any moment, then one life to the end. Gives its last number.
+pub fn kill_often(run: &Run<'_>, random: &mut SplitMix, tally: &mut Tally) -> u64 {
+    let mut life = 0;
+    for _ in 0..DEATHS {
+        // One in four falls on the first steps, which after a death are those of recovery.
+        let after = if random.below(4) == 0 { random.below(10) } else { 10 + random.below(100) };
+        let pause = Duration::from_micros(random.below(4_000));
+        let lived = run.live(life, Fate::Killed { after, pause }, &[]);
+        tally.note_death_before(&lived, life);
+        life += 1;
+        if !lived.died {
+            return life;
+        }
+        tally.kills += 1;
+        tally.recovering += u32::from(!lived.lines.iter().any(|line| line == "awake"));
+    }
+    let last = run.live(life, Fate::Natural, &[]);
+    assert!(!last.died, "nobody kills this one");
+    tally.note_death_before(&last, life);
+    life
+}
+
+impl Tally {
+    /// What this life found shows what the death before it interrupted.
+    fn note_death_before(&mut self, life: &Life, number: u64) {
+        let found = life.lines.iter().find_map(|line| line.strip_prefix("found ")).filter(|_| number > 0);
+        let mut counts = found.unwrap_or_default().split(' ').filter_map(|word| word.parse::<u32>().ok());
+        let (preparing, armed, open) = (counts.next(), counts.next(), counts.next());
+        self.inside += u32::from(preparing.unwrap_or(0) + armed.unwrap_or(0) > 0);
+        self.open += u32::from(open.unwrap_or(0) > 0);
+    }
+}
+
+fn judge(run: &Run<'_>, verdict: &Verdict) {
+    assert!(verdict.wrongs.is_empty(), "seed {}: {:#?}", run.seed, verdict.wrongs);
+}
+
+/// Kills until there were enough, on all grounds at once.
+fn kill_until(kills: u32, within: Option<Duration>, grounds: Vec<Ground>) -> Tally {
+    let (begun, total) = (Instant::now(), Mutex::new(Tally::default()));
+    let enough = |total: &Tally| total.kills >= kills || within.is_some_and(|within| begun.elapsed() >= within);
+    std::thread::scope(|scope| {
+        for ground in grounds {
+            let (total, enough) = (&total, &enough);
+            scope.spawn(move || {
+                let mut ground = ground;
+                loop {
+                    let seed = {
+                        let mut total = total.lock().unwrap();
+                        if enough(&total) {
+                            break;
+                        }
+                        total.runs += 1;
+                        u64::from(total.runs)
+                    };
+                    let work = Workload { writes: WRITES, class: None };
+                    let run = Run { ground: &ground, seed, work, plant: None };
+                    let mut seen = Tally::default();
+                    let life = kill_often(&run, &mut SplitMix::new(seed), &mut seen);
+                    let verdict = check(&ground, work);
+                    judge(&run, &verdict);
+                    judge(&run, &settle(&run, life, &verdict));
+                    let mut total = total.lock().unwrap();
+                    total.writes += WRITES;
+                    total.kills += seen.kills;
+                    total.open += seen.open;
+                    total.inside += seen.inside;
+                    total.recovering += seen.recovering;
+                    total.undecided += verdict.undecided.len();
+                    drop(total);
+                    ground = ground.cleared();
+                }
+            });
+        }
+    });
+    let total = total.into_inner().unwrap();
+    eprintln!("{total:?} in {:.0} s", begun.elapsed().as_secs_f32());
+    total
+}
+
+fn wanted() -> Option<u32> {
+    std::env::var("SLUICE_KILLS").ok().map(|kills| kills.parse().unwrap())
+}
+
+fn demand(total: &Tally, kills: u32) {
+    assert!(total.kills >= kills, "{total:?}");
+    assert!(total.inside * 4 >= total.kills, "too few kills found something under way: {total:?}");
+    assert!(total.recovering * 20 >= total.kills, "too few kills fell on recovery: {total:?}");
+    assert!(total.undecided > 0, "no opaque write was ever in doubt: {total:?}");
+}
+
+#[test]
+fn a_thousand_kills_lose_nothing_and_repeat_nothing_on_sqlite() {
+    let kills = wanted().unwrap_or(1_000);
+    let total = kill_until(kills, None, vec![Ground::sqlite(), Ground::sqlite()]);
+    demand(&total, kills);
+}
+
+/// As many as fit into a minute; `SLUICE_KILLS=1000` asks for all of them.
+#[test]
+fn kills_at_any_moment_lose_nothing_and_repeat_nothing_on_postgres() {
+    let (Some(one), Some(two)) = (Ground::postgres(), Ground::postgres()) else { return };
+    let (kills, within) = match wanted() {
+        Some(kills) => (kills, None),
+        None => (1_000, Some(Duration::from_secs(60))),
+    };
+    let total = kill_until(kills, within, vec![one, two]);
+    demand(&total, wanted().unwrap_or(50));
+}

@@ -1,0 +1,110 @@
+//! Acknowledged means on disk: seen from outside, in the order of the system calls.
+//!
+//! A kill cannot show this, because the page cache outlives the process. `strace` can: between the
+//! write of an admission to the log and its acknowledgement there must be a sync of that log.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sluice_testkit::lives::Workload;
+
+use crate::ground::{Ground, Run};
+
+const WORK: Workload = Workload { writes: 6, class: None };
+
+/// What the trace shows about acknowledgements.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Acknowledged with everything written to the log synced.
+    synced: u32,
+    /// Acknowledged while something written was not, or with nothing written at all.
+    hollow: u32,
+}
+
+/// Reads system calls in order. With several threads a call may be shown in two halves; it counts
+/// when it has returned.
+fn read(trace: &str) -> Seen {
+    let (mut seen, mut written, mut dirty) = (Seen::default(), false, false);
+    let mut syncing: Vec<(&str, bool)> = Vec::new();
+    for line in trace.lines() {
+        let (thread, call) = line.trim_start().split_once(' ').unwrap_or_default();
+        let call = call.trim_start();
+        let on_log = call.contains("-wal>");
+        let is_sync = call.starts_with("fdatasync(") || call.starts_with("fsync(");
+        if call.starts_with("pwrite64(") && on_log {
+            (written, dirty) = (true, true);
+        } else if is_sync && call.contains("<unfinished") {
+            syncing.push((thread, on_log));
+        } else if is_sync && on_log && call.ends_with("= 0") {
+            dirty = false;
+        } else if call.starts_with("<... f") && call.contains("sync resumed") {
+            let at = syncing.iter().position(|(other, _)| *other == thread);
+            if at.is_some_and(|at| syncing.swap_remove(at).1) && call.ends_with("= 0") {
+                dirty = false;
+            }
+        } else if call.starts_with("write(") && call.contains("/acks>") && call.contains("\"admitted ") {
+            match written && !dirty {
+                true => seen.synced += 1,
+                false => seen.hollow += 1,
+            }
+            written = false;
+        }
+    }
+    seen
+}
+
+/// Runs the driver under `strace`, one operation at a time, as long as it admits.
+fn watch(plant: Option<&'static str>) -> Option<Seen> {
+    if !installed() {
+        let reason = "strace is not installed";
+        assert!(std::env::var_os("SLUICE_TEST_STRICT").is_none(), "{reason}");
+        // Past the test harness, which swallows what a passing test prints.
+        drop(writeln!(std::io::stderr(), "skipped: {reason}"));
+        return None;
+    }
+    let ground = Ground::sqlite();
+    let run = Run { ground: &ground, seed: 1, work: WORK, plant };
+    let (driver, to) = (run.command(0), ground.folder().join("trace"));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-e", "trace=fdatasync,fsync,pwrite64,write", "-o"]).arg(&to);
+    strace.arg(driver.get_program()).args(driver.get_args()).arg("flight=1");
+    let status = strace.stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{status}");
+    Some(read(&std::fs::read_to_string(Path::new(&to)).unwrap()))
+}
+
+fn installed() -> bool {
+    let asked = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn no_admission_is_acknowledged_before_it_is_on_disk() {
+    let Some(seen) = watch(None) else { return };
+    assert_eq!(seen.hollow, 0, "{seen:?}");
+    assert!(seen.synced >= WORK.writes, "{seen:?}");
+}
+
+#[test]
+fn admissions_that_are_never_synced_are_caught() {
+    let Some(seen) = watch(Some("sync_off")) else { return };
+    assert_eq!(seen, Seen { synced: 0, hollow: WORK.writes });
+}
+
+#[test]
+fn a_sync_counts_when_it_has_returned_and_only_for_the_log() {
+    let ack = "9 write(4</t/acks>, \"admitted 0 buf_1\\n\", 17) = 17\n";
+    let wal = "8 pwrite64(5</t/s.db-wal>, \"x\", 24, 0) = 24\n";
+    let count = |middle: &str| {
+        let seen = read(&format!("{wal}{middle}{ack}"));
+        (seen.synced, seen.hollow)
+    };
+    assert_eq!(count("8 fdatasync(5</t/s.db-wal>) = 0\n"), (1, 0));
+    assert_eq!(count("8 fdatasync(6</t/s.db>) = 0\n"), (0, 1));
+    assert_eq!(count("8 fdatasync(5</t/s.db-wal> <unfinished ...>\n"), (0, 1));
+    let halves = "8 fdatasync(5</t/s.db-wal> <unfinished ...>\n8 <... fdatasync resumed>) = 0\n";
+    assert_eq!(count(halves), (1, 0));
+    assert_eq!(count("8 fdatasync(5</t/s.db-wal>) = -1 EIO (Input/output error)\n"), (0, 1));
+    assert_eq!(read(ack), Seen { synced: 0, hollow: 1 }, "nothing was written at all");
+}

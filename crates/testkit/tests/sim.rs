@@ -1,0 +1,133 @@
+//! Thousands of installations in which everything goes wrong, and what must be true in all of them.
+//!
+//! A seed that fails prints how to run it again. Beside the sweep stand planted bugs: a check that
+//! does not catch them within a few hundred seeds checks nothing.
+#![expect(clippy::panic, reason = "a seed that fails must say so")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use sluice_core::hold::diagram::{Edge, edges};
+use sluice_testkit::sim::{Bug, Failure, Plan, Report, run};
+
+const SEEDS: Range<u64> = 0..2_000;
+const TURNS: u32 = 200;
+
+/// Edges the store has no use case for, and why.
+const UNTAKEN: [(&str, &str, &str); 1] = [
+    // Only a question that is folded into another would take it, and the store leaves single questions alone.
+    ("awaiting_approval", "pull_back", "awaiting_approval"),
+];
+
+/// Runs seeds on every core until one is enough; gives what each was.
+fn sweep(
+    seeds: Range<u64>,
+    bug: Option<Bug>,
+    enough: fn(&Result<Report, Failure>) -> bool,
+) -> Vec<Result<Report, Failure>> {
+    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let work = || {
+        let mut done = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let result = run(&Plan { seed, turns: TURNS, bug });
+            stop.fetch_or(enough(&result), Ordering::Relaxed);
+            done.push((seed, result));
+        }
+        done
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let all: BTreeMap<u64, _> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| panic!("a sweep died"))).collect()
+    });
+    all.into_values().collect()
+}
+
+fn or_panic(result: Result<Report, Failure>) -> Report {
+    result.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// `SLUICE_SEED` runs that seed and shows what it did.
+#[test]
+fn one_seed() {
+    #[expect(clippy::disallowed_methods, reason = "this is the edge: tests have no other configuration")]
+    let seed = std::env::var("SLUICE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let report = or_panic(run(&Plan { seed, turns: TURNS, bug: None }));
+    println!("{} held, {} happened, trace {}", report.holds, report.effects, report.hash);
+}
+
+#[test]
+fn whatever_breaks_nothing_is_lost_doubled_or_sent_after_a_no_and_every_edge_is_taken() {
+    let mut taken: BTreeMap<Edge, u32> = BTreeMap::new();
+    let (mut holds, mut effects) = (0, 0);
+    for result in sweep(SEEDS, None, Result::is_err) {
+        let report = or_panic(result);
+        (holds, effects) = (holds + report.holds, effects + report.effects);
+        for (edge, count) in report.taken {
+            *taken.entry(edge).or_default() += count;
+        }
+    }
+    println!("{holds} held, {effects} happened");
+    for (edge, count) in &taken {
+        println!("{count:>7} {} --{}--> {}", edge.from, edge.by, edge.to);
+    }
+    let seen: BTreeSet<Edge> = taken.into_keys().collect();
+    let missing: Vec<(&str, &str, &str)> =
+        edges().into_iter().filter(|edge| !seen.contains(edge)).map(|edge| (edge.from, edge.by, edge.to)).collect();
+    assert_eq!(missing, UNTAKEN);
+}
+
+#[test]
+fn fifty_seeds_leave_the_same_trace_twice_and_fifty_different_ones() {
+    let hashes = || -> Vec<String> {
+        sweep(5_000..5_050, None, Result::is_err).into_iter().map(|result| or_panic(result).hash).collect()
+    };
+    let once = hashes();
+    assert_eq!(once, hashes());
+    assert_eq!(once.iter().collect::<BTreeSet<_>>().len(), 50);
+}
+
+/// The first seed that catches a planted bug must break the promise that bug breaks.
+fn caught(bug: Bug, promise: &[&str]) {
+    const WITHIN: u64 = 400;
+    let results = sweep(0..WITHIN, Some(bug), Result::is_err);
+    let failure = results.into_iter().find_map(Result::err);
+    let failure = failure.unwrap_or_else(|| panic!("{bug:?} was not caught within {WITHIN} seeds"));
+    println!("{bug:?} caught by seed {}: {}", failure.plan.seed, failure.what);
+    assert!(promise.iter().any(|name| failure.what.contains(name)), "{bug:?} was caught by accident: {failure}");
+}
+
+#[test]
+fn a_planted_naive_rescue_is_caught() {
+    caught(Bug::NaiveRescue, &["I1", "I3"]);
+}
+
+#[test]
+fn a_planted_retry_on_timeout_is_caught() {
+    caught(Bug::RetryOnTimeout, &["I1", "I3"]);
+}
+
+#[test]
+fn a_planted_new_handle_per_retry_is_caught() {
+    caught(Bug::NewHandlePerRetry, &["I1", "I3"]);
+}
+
+#[test]
+fn planted_indifference_to_lateness_is_caught() {
+    caught(Bug::NoGrace, &["G15"]);
+}
+
+#[test]
+fn a_planted_absence_before_the_service_has_settled_is_caught() {
+    caught(Bug::AbsentBeforeSettle, &["I1", "I3"]);
+}
+
+#[test]
+fn planted_sending_after_the_lease_is_caught() {
+    caught(Bug::SendAfterLease, &["I1", "I3"]);
+}
