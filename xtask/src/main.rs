@@ -21,7 +21,8 @@ cargo xtask check                    format, lints, repository rules, documentat
 cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo without a person
                                      --strict: what would be skipped is a failure
                                      FILTER: only the tests whose name contains it
-cargo xtask bench [NAME]             the measurements in benches/
+cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
+                                     goes to docs/benchmarks.md
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -123,13 +124,34 @@ fn test(asked: &Asked) -> Report {
 /// The measurements live in a workspace of their own, so that their dependencies stay out of ours.
 fn bench(names: &[&str]) -> ExitCode {
     const MANIFEST: &str = "benches/Cargo.toml";
+    const REPORT: &str = "docs/benchmarks.md";
     if !Path::new(MANIFEST).is_file() {
         return refuse(&format!("there is nothing to measure yet: `{MANIFEST}` does not exist"));
     }
-    let line = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]).args(names);
-    println!("$ {line}");
-    match line.status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
+    let build = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST]);
+    let mut run = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]).args(names);
+    run = run.args(&["--report", REPORT]);
+    // Built before the server is started: compiling beside it would only make it wait.
+    println!("$ {build}");
+    match build.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => return refuse(&format!("the measurements could not be built: {status}")),
+        Err(error) => return refuse(&format!("cargo could not be started: {error}")),
+    }
+    // A server that is named already is used; otherwise a private one lives until the end of this function.
+    let named = std::env::var(postgres::URL).is_ok_and(|url| !url.is_empty());
+    let server = if named { None } else { Some(postgres::start()) };
+    match &server {
+        Some(Ok(server)) => run = run.env(postgres::URL, server.url()),
+        Some(Err(reason)) => println!("\nwithout PostgreSQL: {reason}"),
+        None => {}
+    }
+    println!("\n$ {run}");
+    match run.status() {
+        Ok(status) if status.success() => {
+            println!("\nthe report is in {REPORT}");
+            ExitCode::SUCCESS
+        }
         Ok(status) => refuse(&format!("the measurement ended with {status}")),
         Err(error) => refuse(&format!("cargo could not be started: {error}")),
     }

@@ -1,0 +1,43 @@
+//! Floors: the least an engine can do that keeps the same promise, written without anything of ours.
+//!
+//! One row for each write, durable before it is acknowledged, no audit, no counters, no keys, no checks.
+
+pub mod postgres;
+pub mod sqlite;
+
+use crate::load;
+
+/// One row of a floor: an id and as many bytes as ours would have to keep.
+#[derive(Debug, Clone)]
+pub struct Bare {
+    /// Ids that sort by age, as ours do.
+    pub id: [u8; 16],
+    /// Its content.
+    pub body: Vec<u8>,
+}
+
+/// Rows with ids that count.
+#[derive(Debug)]
+pub struct Rows {
+    made: u64,
+    length: usize,
+}
+
+impl Rows {
+    /// With this many bytes each.
+    pub fn new(length: usize) -> Self {
+        Self { made: 0, length }
+    }
+
+    /// So many for each of so many callers.
+    pub fn dealt(&mut self, callers: usize, each: usize) -> Vec<Vec<Bare>> {
+        load::dealt(callers, (0..callers * each).map(|_| self.next()).collect())
+    }
+
+    fn next(&mut self) -> Bare {
+        self.made += 1;
+        let id =
+            (u128::from(self.made) << 64 | u128::from(self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_be_bytes();
+        Bare { id, body: vec![b'x'; self.length] }
+    }
+}

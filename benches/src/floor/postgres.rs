@@ -1,0 +1,92 @@
+//! The floor on PostgreSQL: one table, single-row inserts that commit themselves, many connections.
+
+use anyhow::Context as _;
+use futures_util::future::try_join_all;
+use sluice_testkit::postgres::Database;
+use std::sync::Arc;
+use tokio_postgres::{Client, NoTls, Statement};
+
+use super::Bare;
+
+const TABLE: &str = "CREATE TABLE jobs (id BYTEA NOT NULL PRIMARY KEY, state BIGINT NOT NULL, body BYTEA NOT NULL)";
+const WAITING: &str = "CREATE INDEX waiting ON jobs (id) WHERE state = 0";
+const INSERT: &str = "INSERT INTO jobs (id, state, body) VALUES ($1, 0, $2)";
+const CLAIM: &str = "UPDATE jobs SET state = 1 WHERE id IN \
+     (SELECT id FROM jobs WHERE state = 0 ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id";
+const COMPLETE: &str = "UPDATE jobs SET state = 2 WHERE id = ANY($1)";
+
+/// A database and its connections.
+pub struct Floor {
+    inserters: Vec<Arc<Inserter>>,
+    worker: Client,
+    _database: Database,
+}
+
+/// One connection that inserts.
+pub struct Inserter {
+    client: Client,
+    insert: Statement,
+}
+
+impl Floor {
+    /// A table of rows and nothing else, with this many connections.
+    pub async fn rows(connections: usize) -> anyhow::Result<Option<Self>> {
+        Self::open(connections, &[TABLE]).await
+    }
+
+    /// The same with an index to find waiting jobs by.
+    pub async fn queue(connections: usize) -> anyhow::Result<Option<Self>> {
+        Self::open(connections, &[TABLE, WAITING]).await
+    }
+
+    async fn open(connections: usize, schema: &[&str]) -> anyhow::Result<Option<Self>> {
+        let Some(database) = Database::fresh() else { return Ok(None) };
+        let worker = connect(database.url()).await?;
+        for text in schema {
+            worker.batch_execute(text).await?;
+        }
+        let inserters = try_join_all((0..connections).map(|_| async {
+            let client = connect(database.url()).await?;
+            let insert = client.prepare(INSERT).await?;
+            anyhow::Ok(Arc::new(Inserter { client, insert }))
+        }));
+        Ok(Some(Self { inserters: inserters.await?, worker, _database: database }))
+    }
+
+    /// The connection of one caller.
+    pub fn inserter(&self, caller: usize) -> anyhow::Result<Arc<Inserter>> {
+        self.inserters.get(caller % self.inserters.len().max(1)).cloned().context("a floor without connections")
+    }
+
+    /// Claims up to so many waiting jobs.
+    pub async fn claim(&self, claim: &Statement, limit: i64) -> anyhow::Result<Vec<Vec<u8>>> {
+        let rows = self.worker.query(claim, &[&limit]).await?;
+        rows.into_iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Completes claimed jobs.
+    pub async fn complete(&self, complete: &Statement, jobs: &[Vec<u8>]) -> anyhow::Result<()> {
+        let hit = self.worker.execute(complete, &[&jobs]).await?;
+        anyhow::ensure!(usize::try_from(hit).is_ok_and(|hit| hit == jobs.len()), "{hit} of {} jobs moved", jobs.len());
+        Ok(())
+    }
+
+    /// The statements of the loop that works off the queue.
+    pub async fn steps(&self) -> anyhow::Result<(Statement, Statement)> {
+        Ok((self.worker.prepare(CLAIM).await?, self.worker.prepare(COMPLETE).await?))
+    }
+}
+
+impl Inserter {
+    /// Inserts one row; returns when it is durable.
+    pub async fn insert(&self, row: Bare) -> anyhow::Result<()> {
+        self.client.execute(&self.insert, &[&row.id.as_slice(), &row.body]).await?;
+        Ok(())
+    }
+}
+
+async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection); // ends with its client
+    Ok(client)
+}

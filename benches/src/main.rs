@@ -1,0 +1,86 @@
+//! Measurements: what we reach beside what the machine could reach at all, in the same run.
+//!
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, or `all`); prints its table, and with
+//! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
+//! between two things measured in turns, round by round, and whatever a claim rests on was checked to
+//! have happened. Absolute figures are information about this machine at that moment.
+#![expect(clippy::disallowed_methods, reason = "a tool that measures: real time and environment")]
+
+mod audit;
+mod floor;
+mod load;
+mod machine;
+mod policy;
+mod queue;
+mod report;
+mod rounds;
+mod store;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use report::Section;
+
+const USAGE: &str = "bench [store | audit | queue | policy | all] [--report FILE]";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        // A figure below its target is a finding, not a failure of the measurement; it is printed and kept.
+        Ok(false) => {
+            println!("\nsome rows are below their targets");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<bool> {
+    let (names, report) = asked(std::env::args().skip(1))?;
+    let machine = machine::facts()?;
+    let mut all_met = true;
+    for name in names {
+        let section = measure(name).with_context(|| format!("section `{name}`"))?;
+        println!("\n{section}");
+        all_met &= section.is_met();
+        // Each section is kept as soon as it is there: a later one that fails takes nothing away.
+        if let Some(path) = &report {
+            report::keep(path, &machine, &section)?;
+        }
+    }
+    Ok(all_met)
+}
+
+const SECTIONS: [&str; 4] = ["store", "audit", "queue", "policy"];
+
+fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
+    let (mut names, mut report) = (Vec::new(), None);
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--report" => report = Some(PathBuf::from(words.next().context("--report needs a file")?)),
+            "all" => names.extend(SECTIONS),
+            name => match SECTIONS.into_iter().find(|known| *known == name) {
+                Some(known) => names.push(known),
+                None => bail!("there is no section `{name}`\n\n{USAGE}"),
+            },
+        }
+    }
+    if names.is_empty() {
+        names.extend(SECTIONS);
+    }
+    Ok((names, report))
+}
+
+fn measure(name: &str) -> anyhow::Result<Section> {
+    match name {
+        "store" => store::measure(),
+        "audit" => audit::measure(),
+        "queue" => queue::measure(),
+        _ => policy::measure(),
+    }
+}

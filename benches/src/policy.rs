@@ -1,0 +1,181 @@
+//! Policy decisions: ours at 10 to 10,000 rules, beside one look into a hash table, and beside Cedar.
+
+mod cedar;
+mod rules;
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use rules::{Asked, Mode, Rules};
+use sluice_core::Tier;
+use sluice_core::policy::{Policy, Question};
+
+use crate::report::{ORDER, Row, Section, Target, figure};
+use crate::rounds::{self, Median, Took, median, timed_here};
+
+const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+const ROUNDS: usize = 7;
+/// How often all questions are put in one round.
+const PASSES: u64 = 8;
+/// Questions Cedar gets in one round: a decision takes it a millisecond.
+const FOR_CEDAR: usize = 48;
+
+/// Measures the section.
+pub fn measure() -> anyhow::Result<Section> {
+    let questions = rules::questions()?;
+    let mut rows = Vec::new();
+    for mode in [Mode::Spread, Mode::Concentrated] {
+        rows.extend(of_mode(mode, &questions)?);
+    }
+    let how = format!(
+        "`Policy::judge`, processor time of the deciding thread, {} random questions, {ROUNDS} rounds. *spread*: at most 100 rules hold for \
+         everybody, the others belong to one of {} agents. *concentrated*: every rule holds for everybody. Patterns are exact names, \
+         `service.*` and `*`; about half of the rules have a `path_prefix`.",
+        figure(questions.len() as f64),
+        figure(rules::AGENTS as f64)
+    );
+    let notes = vec![
+        "The floor builds the text `agent`, NUL, `capability`, looks it up in a `std` hash table and compares one path prefix: less than any policy needs."
+            .to_owned(),
+        "Every answer of ours was compared with a plain scan of the rules, and Cedar's answers with the same; files are ordered from strict to \
+         lax, so that the first rule that matches is also the strictest, which is all Cedar can express. Each rule is a `permit` of its own in \
+         Cedar, and the strictest of the reasons it gives is the tier; it gets its requests and entities ready-made."
+            .to_owned(),
+    ];
+    let [.., title] = ORDER;
+    Ok(Section { name: "policy", title, how, rows, notes })
+}
+
+/// One thing that is measured in each round.
+struct Runner<'a> {
+    decide: Box<dyn Fn() -> anyhow::Result<Took> + 'a>,
+    took: Vec<Took>,
+}
+
+fn of_mode(mode: Mode, questions: &[Asked]) -> anyhow::Result<Vec<Row>> {
+    let sets: Vec<Rules> = SIZES.iter().map(|size| Rules::new(mode, *size)).collect::<anyhow::Result<_>>()?;
+    let policies: Vec<Arc<Policy>> = sets.iter().map(Rules::policy).collect::<anyhow::Result<_>>()?;
+    for (set, policy) in sets.iter().zip(&policies) {
+        same_answers(set, policy, questions)?;
+    }
+    let peer = sets.iter().find(|set| set.len() == 1_000).map(cedar::Cedar::new).transpose()?;
+    let table = table(questions);
+    let mut runners: Vec<Runner<'_>> = vec![Runner { decide: Box::new(|| floor(&table, questions)), took: Vec::new() }];
+    runners.extend(
+        policies.iter().map(|policy| Runner { decide: Box::new(|| ours(policy, questions)), took: Vec::new() }),
+    );
+    if let (Some(peer), Some(set)) = (&peer, sets.iter().find(|set| set.len() == 1_000)) {
+        let sample = peer.requests(questions.get(..FOR_CEDAR).unwrap_or(questions))?;
+        peer.must_agree(set, questions)?;
+        runners.push(Runner { decide: Box::new(move || peer.decide(&sample)), took: Vec::new() });
+    }
+    for round in 0..=ROUNDS {
+        for runner in &mut runners {
+            let took = (runner.decide)()?;
+            if round > 0 {
+                runner.took.push(took);
+            }
+        }
+    }
+    let [floor, sizes @ .., cedar] = runners.as_slice() else { anyhow::bail!("nothing was measured") };
+    Ok(table_rows(mode, floor, sizes, cedar))
+}
+
+fn table_rows(mode: Mode, floor: &Runner<'_>, sizes: &[Runner<'_>], cedar: &Runner<'_>) -> Vec<Row> {
+    let nanos = |runner: &Runner<'_>| format!("{} ns", figure(rounds::of(&runner.took, Took::cpu_nanos)));
+    let over = |one: &Runner<'_>, other: &Runner<'_>| -> Median {
+        let both = one.took.iter().zip(&other.took);
+        median(both.map(|(one, other)| one.cpu_nanos() / other.cpu_nanos()).collect())
+    };
+    let mut rows: Vec<Row> = SIZES
+        .iter()
+        .zip(sizes)
+        .map(|(size, ours)| Row {
+            what: format!("decision at {} rules, {mode}", figure(*size as f64)),
+            ours: nanos(ours),
+            against: "one look into a hash table".into(),
+            floor: nanos(floor),
+            ratio: over(ours, floor),
+            target: Target::AtMost(2.0),
+        })
+        .collect();
+    if let [smallest, _, thousand, largest] = sizes {
+        rows.push(Row {
+            what: format!("decision at 10,000 rules, {mode}"),
+            ours: nanos(largest),
+            against: "the same at 10 rules".into(),
+            floor: nanos(smallest),
+            ratio: over(largest, smallest),
+            target: Target::AtMost(1.25),
+        });
+        rows.push(Row {
+            what: format!("decision at 1,000 rules, {mode}: how much faster"),
+            ours: nanos(thousand),
+            against: "cedar-policy 4.14.1".into(),
+            floor: nanos(cedar),
+            ratio: over(cedar, thousand),
+            target: Target::AtLeast(5_000.0),
+        });
+    }
+    rows
+}
+
+fn ours(policy: &Policy, questions: &[Asked]) -> anyhow::Result<Took> {
+    let work = || {
+        for _ in 0..PASSES {
+            for asked in questions {
+                black_box(policy.judge(&question(asked)));
+            }
+        }
+        Ok(())
+    };
+    Ok(timed_here(PASSES * questions.len() as u64, work)?.0)
+}
+
+fn question(asked: &Asked) -> Question<'_> {
+    Question::new(&asked.agent, &asked.capability, &asked.arguments, sluice_core::Timestamp::from_millis(0))
+}
+
+/// Our engine says what a plain scan of the rules says, to every question; and it does not say the same to all.
+fn same_answers(rules: &Rules, policy: &Policy, questions: &[Asked]) -> anyhow::Result<()> {
+    anyhow::ensure!(policy.rules() == rules.len(), "{} of {} rules were loaded", policy.rules(), rules.len());
+    let mut by_rule = 0;
+    for asked in questions {
+        let (verdict, expected) = (policy.judge(&question(asked)), rules.scan(asked));
+        let tier = expected.unwrap_or(Tier::Notify);
+        anyhow::ensure!(verdict.tier == tier, "{asked:?}: {:?} instead of {tier:?}", verdict.tier);
+        by_rule += usize::from(verdict.decided_by().is_some());
+    }
+    anyhow::ensure!(by_rule > 0, "no rule decided anything");
+    Ok(())
+}
+
+/// What the floor knows: one answer for each agent and capability that is asked about.
+fn table(questions: &[Asked]) -> HashMap<String, (String, Tier)> {
+    let entry = |asked: &Asked| (key(asked, String::new()), (asked.folder.clone(), Tier::Notify));
+    questions.iter().map(entry).collect()
+}
+
+fn key(asked: &Asked, mut buffer: String) -> String {
+    buffer.clear();
+    buffer.push_str(asked.agent.as_str());
+    buffer.push('\0');
+    buffer.push_str(asked.capability.as_str());
+    buffer
+}
+
+fn floor(table: &HashMap<String, (String, Tier)>, questions: &[Asked]) -> anyhow::Result<Took> {
+    let mut buffer = String::with_capacity(256);
+    let work = || {
+        for _ in 0..PASSES {
+            for asked in questions {
+                buffer = key(asked, std::mem::take(&mut buffer));
+                let found = table.get(buffer.as_str()).filter(|(prefix, _)| asked.path.starts_with(prefix.as_str()));
+                black_box(found.map(|(_, tier)| *tier));
+            }
+        }
+        Ok(())
+    };
+    Ok(timed_here(PASSES * questions.len() as u64, work)?.0)
+}

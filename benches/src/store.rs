@@ -1,0 +1,123 @@
+//! Admitting writes: hold, content, audit entry, counters and idempotency key, beside one bare row.
+
+use std::sync::Arc;
+
+use sluice_core::Span;
+use sluice_store::Admitted;
+use tokio::runtime::Runtime;
+
+use crate::floor::{Rows, postgres, sqlite};
+use crate::load::{self, Bench, Mails};
+use crate::report::{ORDER, Row, Section, Target, figure};
+use crate::rounds::{self, Pair, Took, in_turns, timed};
+
+const WRITERS: usize = 64;
+const EACH: usize = 100;
+const ROUNDS: usize = 7;
+
+/// Measures the section.
+pub fn measure() -> anyhow::Result<Section> {
+    let runtime = load::runtime()?;
+    let mut notes = vec![
+        "A row of the floor has as many bytes as the action and the audit entry of an admission together; the other \
+         rows of an admission (state, counter, key) come on top."
+            .to_owned(),
+    ];
+    let pair = on_sqlite(&runtime)?;
+    let mut rows = vec![rate("SQLite", "group-committed inserts of one row", &pair), processor("SQLite", &pair)];
+    match on_postgres(&runtime)? {
+        Some(pair) => {
+            rows.push(rate("PostgreSQL", "inserts of one row on 64 connections", &pair));
+            rows.push(processor("PostgreSQL, without the server's share", &pair));
+        }
+        None => notes.push("PostgreSQL was not measured: there was no server.".into()),
+    }
+    let how = format!(
+        "`Store::admit` by {WRITERS} callers at once, {} admissions in each of {ROUNDS} rounds: it looks at key, freezes and \
+         batch window, then writes hold, content, audit entry, counter and key in one durable transaction.",
+        WRITERS * EACH
+    );
+    let [title, ..] = ORDER;
+    Ok(Section { name: "store", title, how, rows, notes })
+}
+
+fn on_sqlite(runtime: &Runtime) -> anyhow::Result<Pair> {
+    let bench = Bench::file()?;
+    let beside = load::folder()?;
+    let floor = sqlite::Floor::rows(&beside.path().join("floor.db"))?;
+    let door = floor.door()?;
+    let mut rows = Rows::new(load::payload(&bench, runtime)?);
+    let pair = in_turns(ROUNDS, ours(runtime, &bench), || {
+        let piles = rows.dealt(WRITERS, EACH);
+        let work = |row| {
+            let door = door.clone();
+            async move { door.insert(row).await }
+        };
+        Ok(timed(count(), || load::all_at_once(runtime, piles, work))?.0)
+    })?;
+    drop(door);
+    floor.close()?;
+    Ok(pair)
+}
+
+fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<Pair>> {
+    let Some(bench) = Bench::server()? else { return Ok(None) };
+    let Some(floor) = runtime.block_on(postgres::Floor::rows(WRITERS))? else { return Ok(None) };
+    let mut rows = Rows::new(load::payload(&bench, runtime)?);
+    let pair = in_turns(ROUNDS, ours(runtime, &bench), || {
+        let piles = rows.dealt(WRITERS, EACH).into_iter().enumerate().map(|(caller, pile)| {
+            let inserter = floor.inserter(caller)?;
+            Ok(pile.into_iter().map(|row| (Arc::clone(&inserter), row)).collect())
+        });
+        let piles = piles.collect::<anyhow::Result<Vec<Vec<_>>>>()?;
+        let work = |(inserter, row): (Arc<postgres::Inserter>, _)| async move { inserter.insert(row).await };
+        Ok(timed(count(), || load::all_at_once(runtime, piles, work))?.0)
+    })?;
+    Ok(Some(pair))
+}
+
+/// One round of ours. Each admission must have become a hold: a refusal would be cheap.
+fn ours(runtime: &Runtime, bench: &Bench) -> impl FnMut() -> anyhow::Result<Took> {
+    let mut mails = Mails::new(Span::from_hours(1));
+    move || {
+        let piles = mails.dealt(WRITERS, EACH)?;
+        let work = |admission| {
+            let store = Arc::clone(&bench.store);
+            async move {
+                let admitted = store.admit(admission).await?;
+                anyhow::ensure!(matches!(admitted, Admitted::Held { .. }), "not held but {admitted:?}");
+                Ok(())
+            }
+        };
+        Ok(timed(count(), || load::all_at_once(runtime, piles, work))?.0)
+    }
+}
+
+const fn count() -> u64 {
+    (WRITERS * EACH) as u64
+}
+
+fn rate(engine: &str, against: &str, pair: &Pair) -> Row {
+    let per_second = |side| format!("{} /s", figure(rounds::of(side, Took::per_second)));
+    Row {
+        what: format!("admissions, {engine}"),
+        ours: per_second(&pair.ours),
+        against: against.into(),
+        floor: per_second(&pair.floor),
+        ratio: pair.ratio(Took::per_second),
+        target: Target::AtLeast(0.5),
+    }
+}
+
+/// Processor time, for information: the disk hides it until the disk is fast.
+fn processor(engine: &str, pair: &Pair) -> Row {
+    let micros = |side| format!("{} µs", figure(rounds::of(side, Took::cpu_nanos) / 1_000.0));
+    Row {
+        what: format!("processor time for each, {engine}"),
+        ours: micros(&pair.ours),
+        against: "the same".into(),
+        floor: micros(&pair.floor),
+        ratio: pair.ratio(Took::cpu_nanos),
+        target: Target::None,
+    }
+}
