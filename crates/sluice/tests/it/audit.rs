@@ -69,6 +69,20 @@ fn a_database_is_shown_walked_and_exported_once() {
 }
 
 #[test]
+fn one_entry_is_proven_without_the_rest() {
+    let (_around, folder) = played();
+    let (data, key, proof) = (at(&folder, ""), at(&folder, "audit.pub"), at(&folder, "entry.proof"));
+    let made = sluice(&["audit", "prove", "42", "--data", &data]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    std::fs::write(&proof, &made.stdout).unwrap();
+    let verified = sluice(&["audit", "verify", "--proof", &proof, "--key", &key]);
+    assert!(text(&verified.stdout).contains("entry #42 of demo"), "{}", text(&verified.stderr));
+    std::fs::write(&proof, text(&made.stdout).replacen("index 42", "index 43", 1)).unwrap();
+    assert_eq!(sluice(&["audit", "verify", "--proof", &proof, "--key", &key]).status.code(), Some(9));
+    assert_eq!(sluice(&["audit", "prove", "999999", "--data", &data]).status.code(), Some(3));
+}
+
+#[test]
 fn what_is_not_there_or_not_ours_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = at(folder.path(), "nowhere");
