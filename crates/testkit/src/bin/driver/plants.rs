@@ -40,7 +40,7 @@ impl Plant {
 }
 
 const RESCUE: &str = "UPDATE holds SET state = 'ready', version = version + 1, not_before = admitted_at, \
-     claim_node = NULL, lease_until = NULL WHERE state IN ('preparing', 'armed')";
+     claim_node = NULL, claim_life = NULL, lease_until = NULL WHERE state IN ('preparing', 'armed')";
 
 /// "It was under way, so it has to be done": no doubt, no lookup, no person.
 pub fn rescue_naively(store: &str) {
@@ -72,7 +72,7 @@ pub fn finish_and_record_later(asked: &Asked, hold: &Hold, now: Timestamp, point
     let mut connection = open(&asked.store);
     points.before("finish");
     let moved = connection.execute(
-        "UPDATE holds SET state = 'done', version = version + 1, claim_node = NULL, lease_until = NULL, \
+        "UPDATE holds SET state = 'done', version = version + 1, claim_node = NULL, claim_life = NULL, lease_until = NULL, \
          receipt = 'service', ended_at = ?2 WHERE id = ?1 AND state = 'armed'",
         params![hold.id.bits().to_be_bytes(), now.as_millis()],
     );
