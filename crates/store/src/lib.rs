@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod ahead;
 mod allowances;
 mod approvals;
 mod audit;

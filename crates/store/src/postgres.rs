@@ -5,7 +5,7 @@
 //! acknowledged work is refused at the start; when the connection breaks around COMMIT, the node's
 //! own row says whether it happened before anything else is done.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Config, NoTls, Statement, error::SqlState};
 
+use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
 use crate::error::StoreError;
 use crate::migrate;
@@ -45,6 +46,8 @@ pub(crate) struct PgTx {
     statements: HashMap<&'static str, Statement>,
     /// Changes not yet sent; they travel with the next question, in order, in one round trip.
     unsent: Vec<Write>,
+    /// What the group's use cases will ask, asked already.
+    foresight: Foresight,
 }
 
 /// The store on a server: the queue to this node's writer.
@@ -67,7 +70,7 @@ impl PgTx {
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
                         SET synchronous_commit = on; SET timezone = 'UTC'";
         client.batch_execute(settings).await.map_err(fault)?;
-        Ok(Self { client, statements: HashMap::new(), unsent: Vec::new() })
+        Ok(Self { client, statements: HashMap::new(), unsent: Vec::new(), foresight: Foresight::default() })
     }
 
     /// Refuses a server that may lose what it has acknowledged.
@@ -137,6 +140,7 @@ impl PgTx {
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
         let name = Val::from(node);
         let (begun, row) = join(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name])).await;
@@ -154,6 +158,10 @@ impl PgTx {
             Err(error) => return self.abandon(error).await,
         };
         let mut group = Group { now, log: node.clone(), life: epoch, head: opened.head };
+        let foreseen = errands.iter().flat_map(|errand| errand.foreseen(now)).collect();
+        if let Err(error) = self.foresee(foreseen).await {
+            return self.abandon(error).await;
+        }
         for errand in errands {
             if let Err(error) = errand.run(self, &mut group).await {
                 return self.abandon(error).await;
@@ -174,8 +182,27 @@ impl PgTx {
         }
     }
 
+    /// Asks a whole group's questions in one round trip. The server works them off in order, so a row
+    /// that one of them locks is locked before the next one looks.
+    async fn foresee(&mut self, aheads: Vec<Ahead>) -> Result<(), StoreError> {
+        let mut seen = HashSet::new();
+        let mut asked = Vec::with_capacity(aheads.len());
+        for ahead in &aheads {
+            if seen.insert((ahead.sql, &ahead.params)) {
+                asked.push((self.prepared(ahead.sql).await?, ahead));
+            }
+        }
+        let client = &self.client;
+        let answers = asked.iter().map(|(question, ahead)| ask(client, question, &ahead.params));
+        let answers = try_join_all(answers).await?;
+        let asked: Vec<Ahead> = asked.into_iter().map(|(_, ahead)| ahead.clone()).collect();
+        asked.into_iter().zip(answers).for_each(|(ahead, rows)| self.foresight.keep(ahead, rows));
+        Ok(())
+    }
+
     async fn abandon(&mut self, error: StoreError) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.foresight.clear();
         drop(self.client.batch_execute("ROLLBACK").await);
         Err(GroupFault::Before(error))
     }
@@ -206,23 +233,37 @@ enum GroupFault {
 
 impl Tx for PgTx {
     async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+        if let Some(rows) = self.foresight.answer(text, params) {
+            return Ok(rows);
+        }
+        let mut found = self.rows_each(text, &[params.to_vec()]).await?;
+        Ok(found.pop().unwrap_or_default())
+    }
+
+    async fn rows_each(&mut self, text: &'static str, each: &[Vec<Val>]) -> Result<Vec<Vec<Row>>, StoreError> {
         let question = self.prepared(text).await?;
         let writes = std::mem::take(&mut self.unsent);
         let mut prepared = Vec::with_capacity(writes.len());
         for write in &writes {
             prepared.push((self.prepared(write.sql).await?, write));
         }
-        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
-        // Both are sent before either is awaited, and the server works them off in order.
-        let (made, found) = join(send_writes(&self.client, &prepared), self.client.query(&question, &values)).await;
+        // All are sent before any is awaited, and the server works them off in order.
+        let questions = each.iter().map(|params| ask(&self.client, &question, params));
+        let (made, found) = join(send_writes(&self.client, &prepared), try_join_all(questions)).await;
         made?;
-        found.map_err(fault)?.into_iter().map(decode).collect()
+        found
     }
 
     async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        writes.iter().for_each(|write| self.foresight.touch(write));
         self.unsent.extend(writes);
         Ok(())
     }
+}
+
+async fn ask(client: &Client, question: &Statement, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+    let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
+    client.query(question, &values).await.map_err(fault)?.into_iter().map(decode).collect()
 }
 
 async fn send_writes(client: &Client, writes: &[(Statement, &Write)]) -> Result<(), StoreError> {
