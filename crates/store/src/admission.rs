@@ -149,7 +149,7 @@ impl UseCase for Admission {
     }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
-        counters::take_turn(desk, self.action.agent()).await?;
+        let is_first = counters::take_turn(desk, self.action.agent()).await?;
         if let Some(again) = self.repeated(desk).await? {
             return Ok(again);
         }
@@ -172,6 +172,9 @@ impl UseCase for Admission {
             None => self.hold(desk),
         };
         self.count(desk);
+        if is_first {
+            counters::make_latch(desk, self.action.agent());
+        }
         Ok(admitted)
     }
 }

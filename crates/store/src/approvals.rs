@@ -359,7 +359,7 @@ impl Decision {
         let step = match answer {
             Some(answer) => {
                 // Many writes at once leave at a pace; the last of them must not find its yes lapsed.
-                let pace = Span::from_secs(2 * u64::from(approval.items));
+                let pace = Span::from_secs(2 * u64::from(approval.items.saturating_sub(1)));
                 let valid_until = now + approval::validity(delay) + pace;
                 ApprovalMove::Approve { by: self.by.clone(), at: now, answer, valid_until }
             }

@@ -25,13 +25,14 @@ const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUE
 const TURN: &str = "SELECT weight FROM counters WHERE kind = 'turn' AND agent = ?1 AND name = '' AND slot = 0 /*lock*/";
 const FIRST_TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0)";
 
-/// Waits until no other node admits anything of this agent.
-pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<(), StoreError> {
-    if desk.row(TURN, params![agent]).await?.is_none() {
-        // Two nodes that both make the row collide on its key, and one of them starts over.
-        desk.write(FIRST_TURN, params![agent]);
-    }
-    Ok(())
+/// Waits until no other node admits anything of this agent. Says whether its latch is still to be made.
+pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
+    Ok(desk.row(TURN, params![agent]).await?.is_none())
+}
+
+/// Makes the latch. Two nodes that both do collide on its key, and one of them starts over.
+pub(crate) fn make_latch<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) {
+    desk.write(FIRST_TURN, params![agent]);
 }
 
 /// The question of [`take_turn`], asked early.

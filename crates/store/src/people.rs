@@ -2,7 +2,7 @@
 //! they can know.
 
 use sluice_core::approval::{Approval, ApprovalMove};
-use sluice_core::hold::{Hold, HoldState, Move};
+use sluice_core::hold::{Hold, HoldState, IllegalMove, Move};
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, ApprovalId, HoldId, ServiceName, Span, Tier};
 
@@ -206,7 +206,9 @@ impl UseCase for Settle {
             }
             (Word::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
             // Anything else is on its way, or over: another question would stand beside the first.
-            (Word::Happened { .. } | Word::Again, _) => Err(StoreError::NotOffered),
+            (Word::Happened { .. } | Word::Again, state) => {
+                Err(IllegalMove::NoEdge { from: state.word(), attempted: "be settled" }.into())
+            }
             (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
             (Word::GiveUp, _) => {
                 if let Some(point) = point

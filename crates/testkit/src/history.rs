@@ -354,3 +354,76 @@ async fn recount(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::{World, done};
+
+    /// A world in which one write has been done, and its record.
+    fn told() -> (BTreeMap<HoldId, Hold>, Vec<Entry>) {
+        let world = World::memory();
+        let hold = world.held("clerk", "a");
+        world.clock.advance(sluice_core::Span::from_secs(31));
+        assert_eq!(world.claim_due().len(), 1);
+        world.arm(&world.hold(hold)).unwrap();
+        world.finish(hold, 1, done("receipt")).unwrap();
+        world.wait(check(&world.store, &Window::default())).unwrap();
+        (world.wait(rows(&world.store)).unwrap(), world.wait(entries(&world.store)).unwrap())
+    }
+
+    /// What the checker says of a record that was changed.
+    fn verdict(change: impl FnOnce(&mut Vec<Entry>)) -> Result<(), Flaw> {
+        let (holds, mut entries) = told();
+        change(&mut entries);
+        let mut history = History { holds, ..History::default() };
+        history.stories(&by_subject(&entries)?.holds)
+    }
+
+    fn says(verdict: Result<(), Flaw>, words: &str) {
+        let flaw = verdict.unwrap_err().0;
+        assert!(flaw.contains(words), "{flaw}");
+    }
+
+    #[test]
+    fn an_unchanged_record_is_believed() {
+        assert_eq!(verdict(|_| {}), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_step_is_a_gap_and_a_second_one_a_fork() {
+        says(verdict(|entries| drop(entries.remove(2))), "jumps from version 2 to 4");
+        says(verdict(|entries| entries.extend(entries.get(2).cloned())), "a fork");
+        says(verdict(|entries| drop(entries.pop())), "its story ends with");
+        says(verdict(Vec::clear), "the record never mentions it");
+    }
+
+    #[test]
+    fn a_step_the_lifecycle_does_not_have_is_named() {
+        let skipped_arming = |entries: &mut Vec<Entry>| {
+            let armed = &mut entries[3].fact;
+            armed.detail.insert("move".into(), "complete".into());
+        };
+        says(verdict(skipped_arming), "gw-1#3 (hold.armed)");
+        says(verdict(skipped_arming), "cannot go from `preparing` to `armed` by `complete`");
+        let torn = |entries: &mut Vec<Entry>| entries[3].fact.from = Some("held".into());
+        says(verdict(torn), "leaves `held` and was `preparing`");
+    }
+
+    #[test]
+    fn other_bytes_than_the_row_has_are_a_flaw() {
+        let swapped = |entries: &mut Vec<Entry>| entries[4].fact.digest = Some(Digest::of(b"other"));
+        says(verdict(swapped), "another action");
+    }
+
+    #[test]
+    fn a_counter_that_a_recount_does_not_confirm_is_a_flaw() {
+        let world = World::memory();
+        world.held("clerk", "a");
+        let history = History { holds: world.wait(rows(&world.store)).unwrap(), ..History::default() };
+        let mut weighed = history.admissions(&world.wait(entries(&world.store)).unwrap());
+        assert_eq!(world.wait(recount(&world.store, &Window::default(), &weighed)), Ok(()));
+        weighed.values_mut().for_each(|weights| weights.iter_mut().for_each(|(_, weight)| *weight += 1));
+        says(world.wait(recount(&world.store, &Window::default(), &weighed)), "the record says 2");
+    }
+}

@@ -9,10 +9,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sluice_core::hold::diagram::{Edge, edges};
+use sluice_core::ids::MessageId;
+use sluice_core::{ApprovalId, Span, Tier};
+use sluice_store::{Abandoned, Admission, Admitted, Outcome, Settle, StoreError, Word};
+use sluice_testkit::World;
 use sluice_testkit::sim::{Bug, Failure, Plan, Report, run};
+use sluice_testkit::world::ana;
 
 const SEEDS: Range<u64> = 0..2_000;
-const TURNS: u32 = 200;
+const TURNS: u32 = 160;
 
 /// Edges the store has no use case for, and why.
 const UNTAKEN: [(&str, &str, &str); 1] = [
@@ -123,11 +128,91 @@ fn planted_indifference_to_lateness_is_caught() {
 }
 
 #[test]
+fn planted_belief_in_a_wall_clock_that_jumps_is_caught() {
+    caught(Bug::WallClockOnly, &["G16"]);
+}
+
+#[test]
 fn a_planted_absence_before_the_service_has_settled_is_caught() {
     caught(Bug::AbsentBeforeSettle, &["I1", "I3"]);
 }
 
+// What the simulation found in the store, each in the shortest world in which it can happen.
+
 #[test]
-fn planted_sending_after_the_lease_is_caught() {
-    caught(Bug::SendAfterLease, &["I1", "I3"]);
+fn two_questions_whose_time_is_up_end_together() {
+    let world = World::memory();
+    for text in ["a", "b"] {
+        world.admit(Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", text) });
+    }
+    world.clock.advance(Span::from_hours(2));
+    assert_eq!(world.wait(world.store.expire_approvals(10)).map(|ended| ended.len()).ok(), Some(2));
+}
+
+#[test]
+fn writes_to_one_object_run_one_after_the_other() {
+    let world = World::memory();
+    for text in ["a", "b"] {
+        world.admit(Admission { object_key: Some("thread".into()), ..world.mail("clerk", text) });
+    }
+    world.clock.advance(Span::from_secs(31));
+    assert_eq!(world.claim_due().len(), 1);
+    assert_eq!(world.claim_due().len(), 0, "the first is still under way");
+}
+
+#[test]
+fn a_write_that_waits_for_a_person_cannot_be_asked_about_a_second_time() {
+    let world = World::memory();
+    let Admitted::Awaiting { hold, .. } =
+        world.admit(Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "a") })
+    else {
+        panic!("not asked")
+    };
+    let settle = Settle {
+        hold,
+        version: world.hold(hold).version,
+        by: ana(),
+        word: Word::Again,
+        tier: Tier::ApprovalRequired,
+        approval: ApprovalId::from_bits(900),
+        message: MessageId::from_bits(901),
+        expiry: Span::from_hours(1),
+    };
+    assert!(matches!(world.wait(world.store.settle(settle)), Err(StoreError::NotOffered)));
+}
+
+#[test]
+fn a_window_that_trips_again_pulls_back_what_was_held_since_its_card_was_put() {
+    let world = World::memory();
+    let asked = world.admit(Admission { weight: 6, ..world.mail("clerk", "bulk") });
+    assert!(matches!(asked, Admitted::Awaiting { batch: true, .. }));
+    world.clock.advance(Span::from_mins(11));
+    let held = world.held("clerk", "small");
+    world.admit(Admission { weight: 6, ..world.mail("clerk", "bulk again") });
+    assert_eq!(world.state(held), "awaiting_approval");
+}
+
+#[test]
+fn a_write_its_node_died_preparing_is_not_sent_unannounced_hours_later() {
+    let world = World::memory();
+    let hold = world.held("clerk", "a");
+    world.clock.advance(Span::from_secs(31));
+    assert_eq!(world.claim_due().len(), 1);
+    world.clock.advance(Span::from_hours(3));
+    let recovered = world.wait(world.store.recover(Abandoned::Own, 10, MessageId::from_bits(900)));
+    assert_eq!(recovered.ok(), Some(vec![hold]));
+    assert_eq!(world.state(hold), "stale");
+}
+
+#[test]
+fn a_retry_that_came_due_while_nobody_was_there_is_judged_by_the_grace_rule() {
+    let world = World::memory();
+    let hold = world.held("clerk", "a");
+    world.clock.advance(Span::from_secs(31));
+    assert_eq!(world.claim_due().len(), 1);
+    let refused = Outcome::NotDone { code: "execute.later".into() };
+    assert!(world.finish(hold, 1, refused).is_ok());
+    world.clock.advance(Span::from_hours(3));
+    let late = world.wait(world.store.overdue(10, MessageId::from_bits(900)));
+    assert_eq!(late.map(|late| late.stale).ok(), Some(vec![hold]));
 }

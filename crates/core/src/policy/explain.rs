@@ -160,22 +160,26 @@ impl Policy {
         let file: &File = file;
         line.file = Some(file.name.clone());
         let mut found = Found::NONE;
+        let (mut is_clear, mut first) = (false, 0);
         for (n, rule) in file.rules.iter().enumerate() {
             if !rule.pattern.matches(facts.question.capability.as_str()) {
                 line.other_rules += 1;
-            } else if found.is_some() {
+            } else if is_clear {
                 line.not_reached += 1;
             } else {
                 let held = rule.test(facts);
-                if held != Held::No {
+                is_clear = held == Held::Yes;
+                // After a rule that could not be decided the file is read on: the rest counts as well.
+                if held != Held::No && !found.is_some() {
                     let (tier, rated) = (rule.tier, rule.rate.is_some());
                     found = Found { rule: n as u32, tier, rated, broken: held != Held::Yes };
+                    first = line.rules.len();
                 }
                 line.rules.push(rule_line(rule, held, facts));
             }
         }
-        let hit = self.hit(number, found, facts.question);
-        if let (Some(hit), Some(last)) = (&hit, line.rules.last_mut()) {
+        let hit = self.hit(number, found, facts);
+        if let (Some(hit), Some(last)) = (&hit, line.rules.get_mut(first)) {
             line.tier = Some(hit.tier);
             let rate = self.rule(hit.rule).and_then(|rule| rule.rate);
             last.rate = rate.zip(hit.rate).map(|(rate, used)| {
@@ -191,7 +195,7 @@ impl Policy {
         for (_, hit) in verdict.hits() {
             let at = self.location(hit.rule);
             if hit.broken {
-                list.push(format!("{at} could not be decided, so it counts and a person is asked at least"));
+                list.push(format!("{at} could not be decided, so it counts, a person is asked at least, and what follows it counts too"));
             }
             if hit.rate.is_some_and(|rate| rate.exceeded) {
                 let tier = self.rule(hit.rule).and_then(|rule| rule.rate).map_or(hit.tier, |rate| rate.on_exceed);

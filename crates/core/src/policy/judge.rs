@@ -5,11 +5,12 @@
 
 use serde::Serialize;
 
+use super::condition::Held;
 use super::facts::Facts;
 use super::index::{Found, Name};
 use super::layer::Layer;
 use super::question::{Question, RateKey};
-use super::rule::RuleRef;
+use super::rule::{Rule, RuleRef};
 use super::{Policy, is_custom};
 use crate::capability::{Capability, Effect};
 use crate::tier::Tier;
@@ -54,8 +55,11 @@ pub struct Hit {
     pub written: Tier,
     /// Its tier after its own escalations.
     pub tier: Tier,
-    /// Its conditions could not be decided, so it counts and asks a person at least.
+    /// Its conditions could not be decided, so it counts and asks a person at least; and whatever the rest
+    /// of its file asks for, so that an argument nobody can read is no way around a stricter rule.
     pub broken: bool,
+    /// It is broken and nothing after it matched: the answer without it counts as well.
+    pub open: bool,
     /// Its rate limit, if it has one.
     pub rate: Option<RateUse>,
 }
@@ -91,11 +95,20 @@ impl Verdict {
     pub(crate) fn combine(layers: Layers, default: Base, unknown: bool) -> Self {
         let Layers { agent, org, system } = layers;
         let (base, mut tier) = match (&agent, &org, default) {
+            (Some(hit), None, Base::OrgDefault(without) | Base::BuiltinDefault(without)) if hit.open => {
+                (Base::AgentRule, hit.tier.raise(without))
+            }
             (Some(hit), _, _) => (Base::AgentRule, hit.tier),
             (None, Some(hit), _) => (Base::OrgOverride, hit.tier),
             (None, None, Base::OrgDefault(tier) | Base::BuiltinDefault(tier)) => (default, tier),
             (None, None, Base::AgentRule | Base::OrgOverride) => (default, Tier::Blocked),
         };
+        if let (Some(hit), Base::OrgDefault(without) | Base::BuiltinDefault(without)) = (&org, default)
+            && hit.open
+            && agent.is_none_or(|agent| agent.open)
+        {
+            tier = tier.raise(without);
+        }
         for floor in [&org, &system].into_iter().flatten() {
             tier = tier.raise(floor.tier);
         }
@@ -160,7 +173,7 @@ impl Policy {
         let capability = name.and_then(Name::capability);
         let facts = Facts::new(question, name);
         let answers = self.index.ask(name, &facts, &self.files, self.org);
-        let hit = |file: Option<u32>, found: Found| file.and_then(|file| self.hit(file, found, question));
+        let hit = |file: Option<u32>, found: Found| file.and_then(|file| self.hit(file, found, &facts));
         let layers = Layers {
             agent: hit(answers.agent_file, answers.agent),
             org: hit(self.org, answers.org),
@@ -170,14 +183,18 @@ impl Policy {
     }
 
     /// The rule that was found, with its escalations.
-    pub(crate) fn hit(&self, file: u32, found: Found, question: &Question<'_>) -> Option<Hit> {
+    pub(crate) fn hit(&self, file: u32, found: Found, facts: &Facts<'_>) -> Option<Hit> {
         if !found.is_some() {
             return None;
         }
+        let question = facts.question;
         let rule_ref = RuleRef { file, rule: found.rule };
         let mut tier = found.tier;
+        let mut open = false;
         if found.broken {
-            tier = tier.raise(Tier::ApprovalRequired);
+            let rules = self.files.get(file as usize).map_or(&[][..], |file| &file.rules);
+            let later = strictest_after(rules, found.rule, facts);
+            (tier, open) = (tier.raise(Tier::ApprovalRequired).raise(later.tier), later.open);
         }
         let rated =
             if found.rated { self.rule(rule_ref).and_then(|rule| Some((rule.rate_key, rule.rate?))) } else { None };
@@ -189,7 +206,7 @@ impl Policy {
             }
             RateUse { key, before, exceeded }
         });
-        Some(Hit { rule: rule_ref, written: found.tier, tier, broken: found.broken, rate })
+        Some(Hit { rule: rule_ref, written: found.tier, tier, broken: found.broken, open, rate })
     }
 
     /// What holds where no rule does.
@@ -206,4 +223,25 @@ impl Policy {
     pub(crate) fn is_unknown(&self, question: &Question<'_>, capability: Option<&Capability>) -> bool {
         capability.is_none() && !is_custom(question.capability.as_str())
     }
+}
+
+/// What the rules after a broken one ask for.
+struct Later {
+    tier: Tier,
+    open: bool,
+}
+
+/// Reads on after a broken rule, as the file would be read without it. The only place where all rules of a
+/// file may be looked at; a call only gets here with an argument that cannot be read.
+fn strictest_after(rules: &[Rule], broken: u32, facts: &Facts<'_>) -> Later {
+    let name = facts.question.capability.as_str();
+    let mut tier = Tier::Autonomous;
+    for rule in rules.iter().skip(broken as usize + 1).filter(|rule| rule.pattern.matches(name)) {
+        match rule.test(facts) {
+            Held::No => {}
+            Held::Yes => return Later { tier: tier.raise(rule.tier), open: false },
+            Held::Broken(_) => tier = tier.raise(rule.tier),
+        }
+    }
+    Later { tier, open: true }
 }

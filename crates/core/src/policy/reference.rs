@@ -439,8 +439,9 @@ fn elements(value: Option<&Value>, one_is_enough: bool, test: impl Fn(&str) -> b
     if one_is_enough { any(list) } else { all(list) }
 }
 
-/// The first rule that applies: its number and the tier it asks for.
-fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier)> {
+/// The first rule that applies: its number, the tier it asks for, and whether the answer without it counts too.
+fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier, bool)> {
+    let mut unclear: Option<(usize, Tier)> = None;
     for (n, rule) in rules.iter().enumerate() {
         let named = match rule.pattern.strip_suffix('*') {
             Some(start) => case.capability.starts_with(start),
@@ -451,19 +452,32 @@ fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier)> {
         }
         let mut held: Vec<Truth> = rule.conditions.iter().map(|condition| holds(condition, case)).collect();
         held.push(Truth::Yes);
-        let mut tier = match all(held) {
-            Truth::No => continue,
-            Truth::Yes => rule.tier,
-            Truth::Unclear => rule.tier.max(Tier::ApprovalRequired),
-        };
-        if let Some((max, on_exceed)) = rule.rate
-            && case.counted >= max
-        {
-            tier = tier.max(on_exceed);
+        let exceeded = rule.rate.filter(|(max, _)| case.counted >= *max).map(|(_, on_exceed)| on_exceed);
+        match (all(held), unclear) {
+            (Truth::No, _) => {}
+            (Truth::Yes, None) => return Some((n, rule.tier.max(exceeded.unwrap_or(rule.tier)), false)),
+            (Truth::Yes, Some((first, tier))) => return Some((first, tier.max(rule.tier), false)),
+            // Only the rule that was met first counts calls.
+            (Truth::Unclear, None) => {
+                let tier = rule.tier.max(Tier::ApprovalRequired);
+                unclear = Some((n, tier.max(exceeded.unwrap_or(tier))));
+            }
+            (Truth::Unclear, Some((first, tier))) => unclear = Some((first, tier.max(rule.tier))),
         }
-        return Some((n, tier));
     }
-    None
+    unclear.map(|(n, tier)| (n, tier, true))
+}
+
+/// Agent file, org file, default: the first that is clear ends it, and every unclear one before it counts.
+fn base(layers: [Option<(usize, Tier, bool)>; 2], default: Tier) -> Tier {
+    let mut tier = Tier::Autonomous;
+    for (_, asked, open) in layers.into_iter().flatten() {
+        tier = tier.max(asked);
+        if !open {
+            return tier;
+        }
+    }
+    tier.max(default)
 }
 
 #[test]
@@ -507,8 +521,8 @@ fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
             let known = !case.capability.starts_with("custom") && !case.capability.starts_with("weather");
             let reads = ["filesystem.read", "email.list", "slack.search", "system.time"].contains(&case.capability);
             let default = default.unwrap_or(if known && reads { Tier::Notify } else { Tier::ApprovalRequired });
-            let base = agent_hit.or(org_hit).map_or(default, |(_, tier)| tier);
-            let floor = [org_hit, system_hit].into_iter().flatten().map(|(_, tier)| tier).max();
+            let base = base([agent_hit, org_hit], default);
+            let floor = [org_hit, system_hit].into_iter().flatten().map(|(_, tier, _)| tier).max();
             let unknown = case.capability.starts_with("weather").then_some(Tier::ApprovalRequired);
             let expected = [Some(base), floor, unknown].into_iter().flatten().max().unwrap();
 
@@ -516,9 +530,9 @@ fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
                 || format!("{case:?}\n{org_text}\n{}\n{verdict:?}", agent_text(files.get(who).map_or(&[][..], |f| f)));
             assert_eq!(verdict.tier, expected, "{}", context());
             let number = |hit: Option<Hit>| hit.map(|hit| hit.rule.rule as usize);
-            assert_eq!(number(verdict.agent), agent_hit.map(|(n, _)| n), "{}", context());
-            assert_eq!(number(verdict.org), org_hit.map(|(n, _)| n), "{}", context());
-            assert_eq!(number(verdict.system), system_hit.map(|(n, _)| n), "{}", context());
+            assert_eq!(number(verdict.agent), agent_hit.map(|(n, _, _)| n), "{}", context());
+            assert_eq!(number(verdict.org), org_hit.map(|(n, _, _)| n), "{}", context());
+            assert_eq!(number(verdict.system), system_hit.map(|(n, _, _)| n), "{}", context());
             // No lower layer loosens a floor.
             assert!(floor.is_none_or(|floor| verdict.tier >= floor), "{}", context());
             if n % 25 == 0 {

@@ -221,28 +221,44 @@ fn unknown_names_are_asked_and_custom_tools_are_judged_freely() {
 #[test]
 fn a_path_condition_is_about_every_path_of_the_call() {
     let policy = policy(
-        "defaults: {tier: blocked}\n",
+        "defaults: {tier: notify}\n",
         &[("clerk", "rules: [{capability: 'filesystem.*', tier: autonomous, conditions: {path_prefix: /w/a/}}]")],
     );
     let copy = |source: &str, destination: &str| {
         tier(&policy, "filesystem.copy", json!({"source": source, "destination": destination}))
     };
     assert_eq!(copy("/w/a/x", "/w/a/y"), Tier::Autonomous);
-    assert_eq!(copy("/w/a/x", "/w/b/y"), Tier::Blocked);
-    assert_eq!(copy("/w/b/x", "/w/a/y"), Tier::Blocked);
+    assert_eq!(copy("/w/a/x", "/w/b/y"), Tier::Notify);
+    assert_eq!(copy("/w/b/x", "/w/a/y"), Tier::Notify);
     assert_eq!(copy("/w/a/x", "y"), Tier::Blocked, "the system rule cannot compare it");
     for (path, expected) in [
         ("/w/a", Tier::Autonomous),
         ("/w/a/b/../c", Tier::Autonomous),
-        ("/w/ab", Tier::Blocked),
-        ("/w/a/../b", Tier::Blocked),
+        ("/w/ab", Tier::Notify),
+        ("/w/a/../b", Tier::Notify),
         ("w/a/x", Tier::ApprovalRequired),
         ("/../w/a", Tier::ApprovalRequired),
     ] {
         assert_eq!(tier(&policy, "filesystem.read", json!({"path": path})), expected, "{path}");
     }
     assert_eq!(tier(&policy, "filesystem.read", json!({"path": 7})), Tier::ApprovalRequired);
-    assert_eq!(tier(&policy, "filesystem.read", json!({})), Tier::Blocked);
+    assert_eq!(tier(&policy, "filesystem.read", json!({})), Tier::Notify);
+}
+
+#[test]
+fn an_argument_nobody_can_read_is_no_way_around_a_stricter_rule() {
+    // Without the broken rule the file, or the default behind it, would block; so it is blocked.
+    let inside = "{capability: 'filesystem.*', tier: autonomous, conditions: {path_prefix: /w/a/}}";
+    let blocked_after = format!("rules: [{inside}, {{capability: 'filesystem.*', tier: blocked}}]");
+    let nothing_after = format!("rules: [{inside}]");
+    for (org, file, expected) in [
+        ("defaults: {tier: autonomous}\n", &blocked_after, Tier::Blocked),
+        ("defaults: {tier: blocked}\n", &nothing_after, Tier::Blocked),
+        ("defaults: {tier: autonomous}\n", &nothing_after, Tier::ApprovalRequired),
+    ] {
+        let policy = policy(org, &[("clerk", file)]);
+        assert_eq!(tier(&policy, "filesystem.read", json!({"path": "w/a/x"})), expected, "{org}{file}");
+    }
 }
 
 #[test]
@@ -262,12 +278,12 @@ fn a_prohibition_can_reach_for_any_path() {
 fn each_condition_holds_when_it_should() {
     let holds = |capability: &str, conditions: &str, arguments: Value| {
         let org = format!(
-            "defaults: {{tier: blocked}}\noverrides:\n  - {{capability: \"{capability}\", tier: autonomous, conditions: {{{conditions}}}}}\n"
+            "defaults: {{tier: notify}}\noverrides:\n  - {{capability: \"{capability}\", tier: autonomous, conditions: {{{conditions}}}}}\n"
         );
         let name = if capability.ends_with('*') { "custom:x" } else { capability };
         tier(&policy(&org, &[]), name, arguments)
     };
-    let (yes, no, asked) = (Tier::Autonomous, Tier::Blocked, Tier::ApprovalRequired);
+    let (yes, no, asked) = (Tier::Autonomous, Tier::Notify, Tier::ApprovalRequired);
     for (capability, conditions, arguments, expected) in [
         ("filesystem.read", "path_glob: '/w/*/notes/**'", json!({"path": "/w/a/notes/b/c"}), yes),
         ("filesystem.read", "path_glob: '/w/*/notes/**'", json!({"path": "/w/a/b/notes"}), no),
@@ -344,8 +360,8 @@ fn sessions_accounts_and_origins_come_with_the_question() {
     assert_eq!(with(|q| Question { account: Some("work"), targets: Some(Origins::default()), ..q }), Tier::Blocked);
     assert_eq!(
         with(|q| Question { account: Some("work"), targets: None, ..q }),
-        Tier::ApprovalRequired,
-        "nobody looked"
+        Tier::Blocked,
+        "nobody looked, and the default blocks"
     );
 }
 

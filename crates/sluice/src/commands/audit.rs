@@ -39,6 +39,8 @@ enum Verb {
     Show(Show),
     /// Write a log out as three plain files that verify anywhere
     Export(ExportTo),
+    /// Write the proof that one entry was signed: a small file that verifies without the rest
+    Prove(Prove),
 }
 
 impl Audit {
@@ -47,6 +49,7 @@ impl Audit {
             Verb::Verify(verify) => verify.run(screen),
             Verb::Show(show) => show.run(screen),
             Verb::Export(export) => export.run(screen),
+            Verb::Prove(prove) => prove.run(screen),
         }
     }
 }
@@ -300,6 +303,34 @@ impl ExportTo {
         let files = ExportFiles::in_folder(&self.out).map_err(failed)?;
         let size = runtime.block_on(export::write(&store, log.clone(), key, &files)).map_err(failed)?;
         screen.note(format_args!("wrote {size} entries of {log} to {}", self.out.display()));
+        Ok(Exit::Ok)
+    }
+}
+
+/// Write the proof that one entry was signed.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice audit prove 42 --data ./data > entry-42.proof")]
+pub(crate) struct Prove {
+    /// Which entry
+    seq: u64,
+    /// A data folder (sluice.db) or a database file
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    data: PathBuf,
+    /// Which log, if there are several
+    #[arg(long)]
+    log: Option<NodeName>,
+}
+
+impl Prove {
+    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let (store, runtime) = open_store(&self.data)?;
+        let (log, head) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
+        let proof = runtime.block_on(store.prove(log.clone(), self.seq)).map_err(of_store)?;
+        let proof = proof.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("no checkpoint of {log} covers entry #{}", self.seq))
+                .why(format!("the log has {} entries; the latest wait for the next checkpoint", head.size))
+        })?;
+        screen.raw(proof.to_string().as_bytes())?;
         Ok(Exit::Ok)
     }
 }

@@ -167,6 +167,7 @@ pub fn proof(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     stage.wait(stage.store.checkpointed(grown, note))?;
     let files = ExportFiles::in_folder(&stage.folder().join("export"))?;
     let key = stage.signer.key().clone();
+    std::fs::write(stage.folder().join("audit.pub"), format!("{key}\n"))?;
     let log = stage.store.node().clone();
     let size = stage.wait(export::write(&stage.store, log, key.clone(), &files))?;
     let trust = Trust { key: Some(key), ..Trust::default() };

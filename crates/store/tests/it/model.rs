@@ -12,7 +12,7 @@ use sluice_core::capability::EffectClass;
 use sluice_core::{ApprovalId, HoldId, Span, Timestamp};
 use sluice_store::{Abandoned, Admission, Admitted, Claimed, Evidence, Outcome, Ruling, Scope, StoreError, Word};
 use sluice_testkit::World;
-use sluice_testkit::world::done;
+use sluice_testkit::world::{LEASE, done};
 
 use crate::checker;
 use crate::engines::{Place, agent, message, not_done, operator, question, refused, resolve, settle};
@@ -90,6 +90,8 @@ struct Expected {
     rounds: u32,
     attempts: u32,
     epoch: u64,
+    /// The gateway's life in which it was claimed.
+    life: u64,
     question: Option<ApprovalId>,
     valid_until: Option<Timestamp>,
 }
@@ -145,7 +147,7 @@ impl Expected {
 
     fn settle(&mut self, word: &Word, now: Timestamp) -> bool {
         match (word, self.word) {
-            (Word::Happened { .. }, "armed" | "in_doubt" | "needs_human") => self.becomes("done", now),
+            (Word::Happened { .. }, "in_doubt" | "needs_human") => self.becomes("done", now),
             (Word::Again, "needs_human") => self.becomes("ready", now),
             (Word::Again, "dead" | "stale") => {
                 self.attempts = 0;
@@ -176,6 +178,7 @@ struct Run {
     world: Option<World>,
     model: BTreeMap<HoldId, Expected>,
     frozen: bool,
+    life: u64,
     answers: Vec<String>,
 }
 
@@ -189,7 +192,7 @@ fn text<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> String {
 impl Run {
     fn on(place: Place) -> Self {
         let world = Some(place.open("gw-1"));
-        Self { place, world, model: BTreeMap::new(), frozen: false, answers: Vec::new() }
+        Self { place, world, model: BTreeMap::new(), frozen: false, life: 0, answers: Vec::new() }
     }
 
     fn world(&self) -> &World {
@@ -214,12 +217,22 @@ impl Run {
                 }
             }
             Step::Recover => {
-                // One dead letter per call: ask until nothing is left.
+                // Claims are abandoned by a gateway that dies. One dead letter per call: ask until nothing is left.
+                self.reopen();
                 while !crate::engines::recover(self.world(), Abandoned::Own).is_empty() {}
                 for hold in self.model.values_mut() {
                     match hold.word {
                         "preparing" if hold.attempts > 5 => hold.becomes("dead", now),
-                        "preparing" => hold.becomes("ready", now),
+                        // Late since its lease ran out; a claim says when it was made.
+                        "preparing" => {
+                            let due = now.min(hold.at + LEASE);
+                            hold.becomes("ready", due);
+                            hold.overdue(now);
+                            if hold.word == "ready" {
+                                hold.at = now;
+                            }
+                            true
+                        }
                         "armed" => hold.becomes("in_doubt", now),
                         _ => false,
                     };
@@ -242,8 +255,7 @@ impl Run {
                 self.frozen = false;
             }
             Step::Reopen => {
-                self.world = None;
-                self.world = Some(self.place.open("gw-1"));
+                self.reopen();
             }
             Step::Arm(at)
             | Step::Finish(at, _)
@@ -257,6 +269,12 @@ impl Run {
             }
         }
         self.compare(step);
+    }
+
+    fn reopen(&mut self) {
+        self.world = None;
+        self.world = Some(self.place.open("gw-1"));
+        self.life += 1;
     }
 
     fn admit(&mut self, asks: bool, class: EffectClass, now: Timestamp) {
@@ -278,8 +296,8 @@ impl Run {
             }
             other => panic!("{other:?}"),
         };
-        let (rounds, attempts, epoch, valid_until) = (0, 0, 0, None);
-        self.model.insert(id, Expected { class, word, at, rounds, attempts, epoch, question, valid_until });
+        let (rounds, attempts, epoch, life, valid_until) = (0, 0, 0, 0, None);
+        self.model.insert(id, Expected { class, word, at, rounds, attempts, epoch, life, question, valid_until });
     }
 
     fn claim(&mut self, now: Timestamp) {
@@ -306,7 +324,7 @@ impl Run {
                 }
                 Some(Claimed::Ours(_)) => {
                     assert!(!self.frozen && hold.valid_until.is_none_or(|until| now < until), "{id}");
-                    (hold.epoch, hold.attempts) = (hold.epoch + 1, hold.attempts + 1);
+                    (hold.epoch, hold.attempts, hold.life) = (hold.epoch + 1, hold.attempts + 1, self.life);
                     hold.becomes("preparing", now);
                 }
                 other => panic!("{id} is due and became {other:?}"),
@@ -318,12 +336,13 @@ impl Run {
     fn touch(&mut self, id: HoldId, step: &Step, now: Timestamp) {
         let (world, frozen) = (self.world.as_ref().unwrap(), self.frozen);
         let (hold, expected) = (world.hold(id), self.model.get_mut(&id).unwrap());
+        let ours = expected.life == self.life;
         let (answer, fits) = match step {
             Step::Arm(_) => {
                 let answer = world.arm(&hold);
                 (
                     text(&answer),
-                    (answer.is_ok(), expected.word == "preparing" && !frozen && expected.becomes("armed", now)),
+                    (answer.is_ok(), expected.word == "preparing" && ours && !frozen && expected.becomes("armed", now)),
                 )
             }
             Step::Finish(_, ending) => {
@@ -335,7 +354,7 @@ impl Run {
                     Ending::Unclear => Outcome::Unclear,
                 };
                 let answer = world.finish(id, hold.epoch, outcome);
-                (text(&answer), (answer.is_ok(), expected.finish(*ending, now)))
+                (text(&answer), (answer.is_ok(), ours && expected.finish(*ending, now)))
             }
             Step::Cancel(_) => {
                 let answer = world.wait(world.store.cancel(id, agent(hold.agent().as_str())));

@@ -31,6 +31,8 @@ const MARGIN: Span = Span::from_secs(5);
 const STEP_MS: i64 = 5_000;
 /// A gap after which a node is as good as new.
 const GAP: Span = Span::from_secs(30);
+/// A write with this text takes down every node that prepares it.
+const POISON: u64 = 7;
 /// Attempts a node works on at once.
 const JOBS: usize = 4;
 
@@ -50,6 +52,8 @@ struct Life {
     watch: BTreeMap<(HoldId, Timestamp), Span>,
     /// Nothing is sent before the machine is this old: the clock stepped.
     suspect_until: Span,
+    /// A write took the node down with it.
+    struck: bool,
     /// Nothing is concluded from others' leases before the machine is this old.
     leases_from: Span,
     wall: Timestamp,
@@ -92,7 +96,7 @@ impl Node {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.life.as_ref().is_some_and(|life| life.jobs.is_empty())
+        self.life.as_ref().is_some_and(|life| life.jobs.is_empty() && matches!(life.opening, Opening::Open))
     }
 
     pub fn store(&self) -> Option<Arc<Store>> {
@@ -126,6 +130,7 @@ impl Sim {
             jobs: Vec::new(),
             watch: BTreeMap::new(),
             suspect_until: Span::ZERO,
+            struck: false,
             leases_from: boot + LEASE,
             wall,
             boot,
@@ -168,11 +173,14 @@ impl Sim {
         self.with_life(at, |_, _| Ok(()))
     }
 
-    /// A healthy node with nothing in its way: everything it has in hand, then everything there is.
+    /// A healthy node with nothing in its way: everything it has in hand, or everything there is.
     fn work_through(&mut self, life: &mut Life) -> Outcome {
-        for job in std::mem::take(&mut life.jobs) {
-            let next = self.advance(life, job)?;
-            life.jobs.extend(next);
+        if !life.jobs.is_empty() {
+            for job in std::mem::take(&mut life.jobs) {
+                let next = self.advance(life, job)?;
+                life.jobs.extend(next);
+            }
+            return Ok(());
         }
         for errand in [Errand::TakeUp, Errand::Reconcile, Errand::Expire, Errand::Release] {
             self.take_work(life, errand)?;
@@ -189,7 +197,10 @@ impl Sim {
         let (wall, boot) = (clock.now(), clock.since_boot());
         self.book.someone_awake(self.elapsed, wall);
         let result = life.tick(wall, boot).and_then(|()| work(self, &mut life));
-        self.node_mut(at).life = Some(life);
+        if life.struck {
+            self.note(format!("{} is taken down by a write", life.store.node()));
+        }
+        self.node_mut(at).life = (!life.struck).then_some(life);
         result
     }
 
@@ -208,17 +219,12 @@ impl Sim {
         Ok(())
     }
 
-    /// Remembers which recovered writes were announced again or set aside.
+    /// Looks at what became of claims that were taken up.
     fn look_after(&mut self, life: &Life, moved: &[HoldId]) -> Outcome {
         for id in moved {
             let hold = at_once(life.store.hold(*id)).map_err(|error| format!("{id} cannot be read: {error}"))?;
-            match hold.map(|hold| hold.state) {
-                Some(HoldState::Held { .. }) => {
-                    self.book.reported(*id);
-                    self.book.window_opened(*id, self.elapsed);
-                }
-                Some(HoldState::Stale { .. }) => self.book.reported(*id),
-                _ => {}
+            if let Some(hold) = hold {
+                self.book.taken_up(&hold, self.elapsed)?;
             }
         }
         Ok(())
@@ -233,6 +239,7 @@ impl Sim {
                 let message = MessageId::mint(&self.ids);
                 let finish = Finish { hold: hold.id, epoch: claim.epoch, outcome: ending, message };
                 at_once(life.store.finish(finish)).map_err(|error| format!("rescue: {error}"))?;
+                self.book.reported(hold.id);
             }
         }
         Ok(())
@@ -249,7 +256,6 @@ impl Sim {
             life.opening = Opening::Open;
         } else {
             late.reheld.iter().for_each(|id| self.book.window_opened(*id, self.elapsed));
-            late.reheld.iter().chain(&late.stale).for_each(|id| self.book.reported(*id));
             self.note(format!("{} finds late: again {:?}, stale {:?}", life.store.node(), late.reheld, late.stale));
         }
         Ok(())
@@ -258,11 +264,12 @@ impl Sim {
     /// Looks for something to do.
     fn take_work(&mut self, life: &mut Life, errand: Errand) -> Outcome {
         let read = |error: StoreError| format!("nothing can be read: {error}");
+        let believes = self.plan.bug == Some(Bug::WallClockOnly);
         match errand {
-            Errand::Release if life.boot >= life.suspect_until => {
+            Errand::Release if believes || life.boot >= life.suspect_until => {
                 let limit = 1 + u32::try_from(self.random.below(4)).unwrap_or(0);
                 let mut due = at_once(life.store.due(life.wall, limit)).map_err(read)?;
-                due.retain(|hold| life.may_touch(hold));
+                due.retain(|hold| believes || life.may_touch(hold));
                 if !due.is_empty() {
                     life.jobs.push(Job::Due(due));
                 }
@@ -306,6 +313,10 @@ impl Sim {
         match job {
             Job::Due(due) => self.claim(life, &due),
             Job::Claimed { hold, until } => {
+                if hold.action.arguments().get("text") == Some(&POISON.into()) {
+                    life.struck = true;
+                    return Ok(Vec::new());
+                }
                 if self.random.below(25) == 0 {
                     return one(Job::Report { hold, ending: Ending::GivenBack });
                 }
@@ -413,7 +424,7 @@ impl Sim {
     }
 
     fn send(&mut self, life: &Life, hold: Box<Hold>, until: Span, permit: &Permit) -> Outcome<Vec<Job>> {
-        if life.boot >= until && self.plan.bug != Some(Bug::SendAfterLease) {
+        if life.boot >= until {
             let ending = Ending::NotDone { code: "execute.out_of_time".into() };
             return Ok(vec![Job::Report { hold, ending }]);
         }
@@ -451,6 +462,8 @@ impl Sim {
         if self.plan.bug == Some(Bug::AbsentBeforeSettle) {
             // The clock is a little ahead, at a bad moment, and the node believes it.
             self.nodes.iter().for_each(|node| node.clock.jump(node.clock.now() + hold.class.settle()));
+            self.book.clocks_jumped(true);
+            self.book.forget_windows();
         }
         let message = MessageId::mint(&self.ids);
         match at_once(life.store.resolve(Resolve { hold: hold.id, version: hold.version, evidence, message })) {

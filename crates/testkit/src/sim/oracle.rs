@@ -55,6 +55,11 @@ impl Book {
         self.opened.remove(&hold);
     }
 
+    /// For a planted bug that is about something else.
+    pub fn forget_windows(&mut self) {
+        self.opened.clear();
+    }
+
     pub fn reported(&mut self, hold: HoldId) {
         self.leased.remove(&hold);
     }
@@ -80,6 +85,22 @@ impl Book {
         self.asleep.iter().any(|(from, to)| *from < at && at < *to)
     }
 
+    /// An abandoned claim was taken up: one that ran out when nobody was there is late.
+    pub fn taken_up(&mut self, hold: &Hold, elapsed: Span) -> Outcome {
+        let lease = self.leased.remove(&hold.id);
+        match (&hold.state, lease) {
+            (HoldState::Ready { .. }, Some(lease)) if self.slept_at(lease) => Err(format!(
+                "G15: {} was under way until {lease}, when nobody was there, and goes on unannounced",
+                hold.id
+            )),
+            (HoldState::Held { .. }, _) => {
+                self.window_opened(hold.id, elapsed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A claim was granted: was it this write's turn?
     pub fn claimed(&mut self, before: &Hold, hold: &Hold, rows: &[Hold], elapsed: Span) -> Outcome {
         let id = hold.id;
@@ -92,11 +113,6 @@ impl Book {
             && self.slept_at(not_before)
         {
             return Err(format!("G15: {id} came due at {not_before}, when nobody was there, and was sent unannounced"));
-        }
-        if let Some(lease) = self.leased.get(&id).filter(|lease| self.slept_at(**lease)) {
-            return Err(format!(
-                "G15: {id} was under way until {lease}, when nobody was there, and was sent unannounced"
-            ));
         }
         if let HoldState::Executing { claim, .. } = &hold.state {
             self.leased.insert(id, claim.lease_until);

@@ -292,7 +292,6 @@ impl Sim {
         match at_once(store.settle(settle)) {
             Ok(after) => {
                 self.note(format!("ana settles {} ({word:?}): {}", hold.id, after.state.word()));
-                self.book.reported(hold.id);
                 if after.state.word() == "held" {
                     self.book.window_opened(hold.id, self.elapsed);
                 }

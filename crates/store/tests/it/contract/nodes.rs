@@ -12,7 +12,9 @@ fn a_result_under_an_old_claim_changes_nothing() {
         let id = world.held("clerk", "hello");
         world.clock.advance(WINDOW);
         let old = claimed(world);
-        assert_eq!(recover(world, Abandoned::Own), [id]);
+        assert_eq!(recover(world, Abandoned::Own), [], "it is of this life");
+        world.clock.advance(LEASE);
+        assert_eq!(recover(world, Abandoned::Expired), [id]);
         let new = claimed(world);
         assert_eq!((old.epoch, new.epoch), (1, 2));
         assert_eq!(code(world.arm(&old)), "execute.fenced");

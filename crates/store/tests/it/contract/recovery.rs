@@ -58,12 +58,14 @@ fn a_write_that_keeps_taking_its_node_down_is_isolated_with_an_alert_for_each() 
         world.clock.advance(WINDOW);
         for _ in 0..5 {
             assert_eq!(world.claim_due().len(), 2);
-            assert_eq!(recover(world, Abandoned::Own), ids);
+            world.clock.advance(LEASE);
+            assert_eq!(recover(world, Abandoned::Expired), ids);
             assert_eq!(ids.map(|id| world.state(id)), ["ready", "ready"]);
         }
         assert_eq!(world.claim_due().len(), 2);
-        assert_eq!([recover(world, Abandoned::Own), recover(world, Abandoned::Own)], [[ids[0]], [ids[1]]]);
-        assert_eq!(recover(world, Abandoned::Own), []);
+        world.clock.advance(LEASE);
+        assert_eq!([recover(world, Abandoned::Expired), recover(world, Abandoned::Expired)], [[ids[0]], [ids[1]]]);
+        assert_eq!(recover(world, Abandoned::Expired), []);
         for id in ids {
             assert_eq!(world.hold(id).state, HoldState::Dead { code: "execute.poison".into(), at: world.now() });
         }
