@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::sql::{Row, Val, Write};
+use crate::sql::{Row, Val};
+use crate::touch::Touch;
 
 /// A question that can be asked early.
 #[derive(Debug, Clone)]
@@ -17,14 +18,20 @@ pub(crate) struct Ahead {
     pub rests_on: Vec<(&'static str, Vec<(&'static str, Val)>)>,
 }
 
+impl Ahead {
+    /// Whether a change may touch a row the answer rests on.
+    fn is_reached(&self, touch: &Touch, params: &[Val]) -> bool {
+        let rows = self.rests_on.iter().filter(|(table, _)| touch.table == Some(table));
+        rows.into_iter().any(|(_, values)| !values.iter().any(|(column, value)| touch.avoids(params, column, value)))
+    }
+}
+
 /// Questions that were asked early, with their answers as long as they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Foresight {
     answers: Vec<Option<(Ahead, Vec<Row>)>>,
     by_question: HashMap<&'static str, HashMap<Vec<Val>, usize>>,
     by_table: HashMap<&'static str, Vec<usize>>,
-    /// What changes do, by their text. The only thing that outlives a group.
-    touches: HashMap<&'static str, Touch>,
 }
 
 impl Foresight {
@@ -53,113 +60,16 @@ impl Foresight {
     }
 
     /// A change is made: whatever it could touch no longer holds.
-    pub fn touch(&mut self, write: &Write) {
-        if self.answers.is_empty() {
-            return;
-        }
-        let touch = self.touches.entry(write.sql).or_insert_with(|| Touch::read(write.sql));
+    pub fn touch(&mut self, touch: &Touch, params: &[Val]) {
         let Some(table) = touch.table else { return self.clear() };
         for place in self.by_table.get(table).into_iter().flatten() {
             if let Some(answer) = self.answers.get_mut(*place)
-                && answer.as_ref().is_some_and(|(ahead, _)| touch.reaches(&write.params, ahead))
+                && answer.as_ref().is_some_and(|(ahead, _)| ahead.is_reached(touch, params))
             {
                 *answer = None;
             }
         }
     }
-}
-
-/// Which rows a change can touch: those of one table that have certain values.
-#[derive(Debug, Default, PartialEq)]
-struct Touch {
-    /// Unknown where the text is of no form we know: then it may touch anything.
-    table: Option<&'static str>,
-    values: Vec<(&'static str, Given)>,
-}
-
-/// A value in the text of a change.
-#[derive(Debug, Clone, PartialEq)]
-enum Given {
-    Param(usize),
-    Literal(Val),
-}
-
-impl Touch {
-    fn read(sql: &'static str) -> Self {
-        Self::insert(sql).or_else(|| Self::update(sql)).or_else(|| Self::delete(sql)).unwrap_or_default()
-    }
-
-    /// `INSERT INTO t (a, b) VALUES (?1, 'x')`. With `ON CONFLICT (a)` another row may be changed instead,
-    /// of which only the columns in those brackets are known.
-    fn insert(sql: &'static str) -> Option<Self> {
-        let (table, rest) = sql.strip_prefix("INSERT INTO ")?.split_once(" (")?;
-        let (columns, rest) = rest.split_once(") VALUES (")?;
-        let (values, rest) = rest.split_once(')')?;
-        let (columns, values): (Vec<_>, Vec<_>) = (columns.split(", ").collect(), values.split(", ").collect());
-        if columns.len() != values.len() {
-            return None;
-        }
-        let conflict = match rest.trim() {
-            "" => None,
-            rest => Some(rest.strip_prefix("ON CONFLICT (")?.split_once(')')?.0.split(", ").collect::<Vec<_>>()),
-        };
-        let known = |column: &str| conflict.as_ref().is_none_or(|columns| columns.contains(&column));
-        let values = columns.into_iter().zip(values).filter(|(column, _)| known(column));
-        let values = values.filter_map(|(column, value)| Some((column, given(value)?))).collect();
-        Some(Self { table: Some(table), values })
-    }
-
-    /// `UPDATE t SET a = ?2 WHERE b = ?1`. A column that is set says nothing about the row.
-    fn update(sql: &'static str) -> Option<Self> {
-        let (table, rest) = sql.strip_prefix("UPDATE ")?.split_once(" SET ")?;
-        let (set, condition) = rest.split_once(" WHERE ")?;
-        let set: Vec<&str> =
-            set.split(", ").filter_map(|part| part.split_once(" = ").map(|(column, _)| column)).collect();
-        let values = conditions(condition)?.filter(|(column, _)| !set.contains(column)).collect();
-        Some(Self { table: Some(table), values })
-    }
-
-    /// `DELETE FROM t WHERE a = ?1`.
-    fn delete(sql: &'static str) -> Option<Self> {
-        let (table, condition) = sql.strip_prefix("DELETE FROM ")?.split_once(" WHERE ")?;
-        Some(Self { table: Some(table), values: conditions(condition)?.collect() })
-    }
-
-    /// Whether it may touch a row this answer rests on.
-    fn reaches(&self, params: &[Val], ahead: &Ahead) -> bool {
-        let value = |given: &Given| match given {
-            Given::Param(place) => params.get(*place).cloned(),
-            Given::Literal(value) => Some(value.clone()),
-        };
-        let differs = |column: &str, wanted: &Val| {
-            let own = self.values.iter().find(|(name, _)| *name == column);
-            own.and_then(|(_, given)| value(given)).is_some_and(|own| own != *wanted)
-        };
-        let rows = ahead.rests_on.iter().filter(|(table, _)| self.table == Some(table));
-        rows.into_iter().any(|(_, values)| !values.iter().any(|(column, wanted)| differs(column, wanted)))
-    }
-}
-
-/// `a = ?1 AND b = 'x'`; what is compared otherwise is passed over. No reading where there is an `OR`.
-fn conditions(text: &'static str) -> Option<impl Iterator<Item = (&'static str, Given)>> {
-    let plain = !text.contains(" OR ") && !text.contains('(');
-    plain.then(|| {
-        text.split(" AND ").filter_map(|part| {
-            let (column, value) = part.split_once(" = ")?;
-            Some((column, given(value)?))
-        })
-    })
-}
-
-fn given(text: &str) -> Option<Given> {
-    let text = text.trim();
-    if let Some(number) = text.strip_prefix('?') {
-        return Some(Given::Param(number.parse::<usize>().ok()?.checked_sub(1)?));
-    }
-    if let Some(word) = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
-        return (!word.contains('\'')).then(|| Given::Literal(Val::from(word)));
-    }
-    text.parse::<i64>().ok().map(|number| Given::Literal(Val::Int(number)))
 }
 
 #[cfg(test)]
@@ -186,7 +96,7 @@ mod tests {
         let mut foresight = Foresight::default();
         aheads.iter().for_each(|ahead| foresight.keep(ahead.clone(), vec![Row(vec![Val::Int(7)])]));
         assert!(aheads.iter().all(|ahead| foresight.answer(ahead.sql, &ahead.params).is_some()));
-        foresight.touch(&Write { sql, params, exactly_one: false });
+        foresight.touch(&Touch::read(sql), &params);
         aheads.iter().map(|ahead| foresight.answer(ahead.sql, &ahead.params).is_some()).collect()
     }
 

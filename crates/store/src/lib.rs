@@ -26,6 +26,7 @@ mod release;
 mod rollbacks;
 mod sql;
 mod sqlite;
+mod touch;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
