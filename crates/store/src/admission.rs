@@ -14,6 +14,7 @@ use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::allowances;
 use crate::approvals;
 use crate::counters::{self, Counter};
@@ -22,7 +23,7 @@ use crate::error::StoreError;
 use crate::freezes;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
-use crate::sql::{Tx, params};
+use crate::sql::{Tx, Val, params};
 
 /// How long an idempotency key is remembered.
 const KEY_LIFE: Span = Span::from_hours(30 * 24);
@@ -137,6 +138,16 @@ impl UseCase for Admission {
         Some(self.action.agent())
     }
 
+    fn foreseen(&self, now: Timestamp) -> Vec<Ahead> {
+        let mut foreseen = vec![counters::turn_ahead(self.action.agent())];
+        foreseen.extend(self.repeated_ahead(now));
+        if self.tier != Tier::Blocked {
+            foreseen.push(freezes::in_force_ahead());
+            foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+        }
+        foreseen
+    }
+
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
         let is_first = counters::take_turn(desk, self.action.agent()).await?;
         if let Some(again) = self.repeated(desk).await? {
@@ -207,6 +218,22 @@ impl Admission {
             }
             None => Ok(None),
         }
+    }
+
+    /// The question of [`Self::repeated`], asked early.
+    fn repeated_ahead(&self, now: Timestamp) -> Option<Ahead> {
+        if let Some(key) = &self.idempotency_key {
+            let params = params![self.action.agent(), key.as_str()];
+            let values = ["agent", "name"].into_iter().zip(params.iter().cloned()).collect();
+            return Some(Ahead { sql: BY_KEY, params, rests_on: vec![("idempotency", values)] });
+        }
+        let (digest, since) = (self.action.digest(), now - DUPLICATE_SPAN);
+        let rests_on = vec![("holds", vec![("digest", Val::from(digest))])];
+        (!self.allow_duplicate && self.tier != Tier::Blocked).then(|| Ahead {
+            sql: TWIN,
+            params: params![digest, since],
+            rests_on,
+        })
     }
 
     /// The open card of this agent and service, or a new one; with everything that still waits.

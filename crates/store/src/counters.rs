@@ -1,11 +1,12 @@
 //! Counters as rows: what batch windows and rate limits have used, surviving every restart.
 
-use sluice_core::AgentName;
 use sluice_core::batch::Window;
+use sluice_core::{AgentName, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{Tx, Val, params};
 
 /// Weight of writes per agent and service.
 pub(crate) const BATCH: &str = "batch";
@@ -34,6 +35,12 @@ pub(crate) fn make_latch<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) {
     desk.write(FIRST_TURN, params![agent]);
 }
 
+/// The question of [`take_turn`], asked early.
+pub(crate) fn turn_ahead(agent: &AgentName) -> Ahead {
+    let rests_on = vec![("counters", vec![("kind", Val::from("turn")), ("agent", Val::from(agent))])];
+    Ahead { sql: TURN, params: params![agent], rests_on }
+}
+
 /// One counter: what is counted, for whom, in which window.
 pub(crate) struct Counter<'a> {
     pub kind: &'static str,
@@ -48,6 +55,13 @@ impl Counter<'_> {
         let oldest = self.window.oldest_slot(desk.now);
         let row = desk.row(USED, params![self.kind, self.agent, self.name, oldest]).await?;
         row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+    }
+
+    /// The question of [`Counter::used`], asked early.
+    pub fn used_ahead(&self, now: Timestamp) -> Ahead {
+        let params = params![self.kind, self.agent, self.name, self.window.oldest_slot(now)];
+        let values = ["kind", "agent", "name"].into_iter().zip(params.iter().cloned()).collect();
+        Ahead { sql: USED, params, rests_on: vec![("counters", values)] }
     }
 
     /// Counts something now.

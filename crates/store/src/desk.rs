@@ -9,6 +9,7 @@ use sluice_core::audit::{Fact, Head};
 use sluice_core::{Actor, AgentName, NodeName, Timestamp};
 use tokio::sync::oneshot;
 
+use crate::ahead::Ahead;
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, Val, Write, params};
 
@@ -20,6 +21,11 @@ pub(crate) trait UseCase: Send + 'static {
     /// Whose turn it takes, if it takes one.
     fn turn(&self) -> Option<&AgentName> {
         None
+    }
+    /// Questions it will ask, in the order it asks them. One that is missing here costs a round trip.
+    fn foreseen(&self, now: Timestamp) -> Vec<Ahead> {
+        let _nothing_to_say = now;
+        Vec::new()
     }
 }
 
@@ -91,6 +97,8 @@ pub(crate) trait Errand<T>: Send {
     fn run<'a>(&'a mut self, tx: &'a mut T, group: &'a mut Group) -> LocalBoxFuture<'a, Result<(), StoreError>>;
     /// Whose turn it takes. Groups of two nodes that take turns in one order never wait for each other.
     fn turn(&self) -> Option<&AgentName>;
+    /// Questions it will ask.
+    fn foreseen(&self, now: Timestamp) -> Vec<Ahead>;
     /// Hands out the answer, or the fault that took the whole group.
     fn deliver(self: Box<Self>, fault: Option<&StoreError>);
 }
@@ -121,6 +129,10 @@ impl<U: UseCase + Sync, T: Tx> Errand<T> for Pending<U> {
 
     fn turn(&self) -> Option<&AgentName> {
         self.case.turn()
+    }
+
+    fn foreseen(&self, now: Timestamp) -> Vec<Ahead> {
+        self.case.foreseen(now)
     }
 
     fn deliver(self: Box<Self>, fault: Option<&StoreError>) {

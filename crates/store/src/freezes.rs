@@ -3,6 +3,7 @@
 use sluice_core::audit::Fact;
 use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
@@ -128,6 +129,11 @@ impl Query for InForce {
 
 pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
     tx.rows(IN_FORCE, &[]).await?.into_iter().map(decode).collect()
+}
+
+/// The question of [`in_force`], asked early.
+pub(crate) fn in_force_ahead() -> Ahead {
+    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())] }
 }
 
 /// The freeze that covers a write, if one does.

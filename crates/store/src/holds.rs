@@ -7,6 +7,7 @@ use sluice_core::hold::{Claim, Hold, HoldState, Move, Phase, Staleness};
 use sluice_core::ids::SessionId;
 use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span};
 
+use crate::ahead::Ahead;
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
 use crate::sql::{Columns, Row, Tx, Val, params};
@@ -51,6 +52,12 @@ impl Query for ById {
 pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: HoldId) -> Result<Hold, StoreError> {
     let row = desk.row(ONE_LOCKED, params![id]).await?;
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "held write" })
+}
+
+/// The question of [`locked`], asked early.
+pub(crate) fn locked_ahead(id: HoldId) -> Ahead {
+    let rests_on = vec![("holds", vec![("id", Val::from(id))]), ("contents", vec![("hold", Val::from(id))])];
+    Ahead { sql: ONE_LOCKED, params: params![id], rests_on }
 }
 
 /// Moves a hold, one recorded step after the other, and gives it back as it now is.

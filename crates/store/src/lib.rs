@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod ahead;
 mod allowances;
 mod approvals;
 mod audit;
@@ -25,6 +26,7 @@ mod release;
 mod rollbacks;
 mod sql;
 mod sqlite;
+mod touch;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,10 @@
 //! acknowledged work is refused at the start; when the connection breaks around COMMIT, the node's
 //! own row says whether it happened before anything else is done.
 
-use std::collections::HashMap;
+mod many;
+mod wire;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,13 +16,16 @@ use std::time::Duration;
 use futures_util::future::{join, try_join_all};
 use sluice_core::{Clock, NodeName, Timestamp};
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
-use tokio_postgres::{Client, Config, NoTls, Statement, error::SqlState};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, NoTls, Statement};
 
+use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
 use crate::error::StoreError;
 use crate::migrate;
 use crate::sql::{self, Row, Tx, Val, Write, params};
+use many::Touches;
+use wire::{Asking, Making, decode, fault, make_all};
 
 /// Most errands that share one commit.
 const GROUP: usize = 256;
@@ -43,8 +49,13 @@ pub(crate) enum Time {
 pub(crate) struct PgTx {
     client: Client,
     statements: HashMap<&'static str, Statement>,
+    /// Statements about many things at once; none for those that have no such form.
+    many: HashMap<&'static str, Option<Statement>>,
+    touches: Touches,
     /// Changes not yet sent; they travel with the next question, in order, in one round trip.
     unsent: Vec<Write>,
+    /// What the group's use cases will ask, asked already.
+    foresight: Foresight,
 }
 
 /// The store on a server: the queue to this node's writer.
@@ -67,7 +78,14 @@ impl PgTx {
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
                         SET synchronous_commit = on; SET timezone = 'UTC'";
         client.batch_execute(settings).await.map_err(fault)?;
-        Ok(Self { client, statements: HashMap::new(), unsent: Vec::new() })
+        Ok(Self {
+            client,
+            statements: HashMap::new(),
+            many: HashMap::new(),
+            touches: Touches::default(),
+            unsent: Vec::new(),
+            foresight: Foresight::default(),
+        })
     }
 
     /// Refuses a server that may lose what it has acknowledged.
@@ -119,14 +137,57 @@ impl PgTx {
         Ok(statement)
     }
 
+    /// The same about many things at once, if it has such a form.
+    async fn prepared_many(
+        &mut self,
+        text: &'static str,
+        form: impl FnOnce(&[Type]) -> Option<String>,
+    ) -> Result<Option<Statement>, StoreError> {
+        if let Some(statement) = self.many.get(text) {
+            return Ok(statement.clone());
+        }
+        let one = self.prepared(text).await?;
+        let statement = match form(one.params()) {
+            Some(many) => Some(self.client.prepare(&many).await.map_err(fault)?),
+            None => None,
+        };
+        self.many.insert(text, statement.clone());
+        Ok(statement)
+    }
+
+    /// A question about one thing or many, ready to be asked.
+    async fn question<'a>(&mut self, text: &'static str, each: Vec<&'a [Val]>) -> Result<Asking<'a>, StoreError> {
+        let one = self.prepared(text).await?;
+        let many = match each.len() {
+            0 | 1 => None,
+            _ => self.prepared_many(text, |kinds| many::question(text, kinds)).await?,
+        };
+        Ok(Asking { one, many, each })
+    }
+
+    /// Changes, put together and ready to be sent.
+    async fn changes<'a>(&mut self, writes: &'a [Write]) -> Result<Vec<Making<'a>>, StoreError> {
+        let batches = many::batches(writes, &mut self.touches);
+        let mut ready = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let one = self.prepared(batch.sql).await?;
+            let many = match batch.rows.len() {
+                1 => None,
+                _ => {
+                    let verb = self.touches.of(batch.sql).verb;
+                    self.prepared_many(batch.sql, |kinds| many::change(batch.sql, verb, kinds)).await?
+                }
+            };
+            ready.push(Making { one, many, batch });
+        }
+        Ok(ready)
+    }
+
     /// Sends what has been left unsent and waits for it.
     async fn flush(&mut self) -> Result<(), StoreError> {
         let writes = std::mem::take(&mut self.unsent);
-        let mut prepared = Vec::with_capacity(writes.len());
-        for write in &writes {
-            prepared.push((self.prepared(write.sql).await?, write));
-        }
-        send_writes(&self.client, &prepared).await
+        let changes = self.changes(&writes).await?;
+        make_all(&self.client, &changes).await
     }
 
     async fn commit_group(
@@ -137,6 +198,7 @@ impl PgTx {
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
         let name = Val::from(node);
         let (begun, row) = join(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name])).await;
@@ -154,6 +216,10 @@ impl PgTx {
             Err(error) => return self.abandon(error).await,
         };
         let mut group = Group { now, log: node.clone(), life: epoch, head: opened.head };
+        let foreseen = errands.iter().flat_map(|errand| errand.foreseen(now)).collect();
+        if let Err(error) = self.foresee(foreseen).await {
+            return self.abandon(error).await;
+        }
         for errand in errands {
             if let Err(error) = errand.run(self, &mut group).await {
                 return self.abandon(error).await;
@@ -174,8 +240,31 @@ impl PgTx {
         }
     }
 
+    /// Asks a whole group's questions in one round trip. The server works them off in order, so a row
+    /// that one of them locks is locked before the next one looks.
+    async fn foresee(&mut self, aheads: Vec<Ahead>) -> Result<(), StoreError> {
+        let mut seen = HashSet::new();
+        let mut texts: Vec<(&'static str, Vec<&Ahead>)> = Vec::new();
+        for ahead in aheads.iter().filter(|ahead| seen.insert((ahead.sql, &ahead.params))) {
+            match texts.iter_mut().find(|(text, _)| *text == ahead.sql) {
+                Some((_, same)) => same.push(ahead),
+                None => texts.push((ahead.sql, vec![ahead])),
+            }
+        }
+        let mut questions = Vec::with_capacity(texts.len());
+        for (text, same) in &texts {
+            questions.push(self.question(text, same.iter().map(|ahead| ahead.params.as_slice()).collect()).await?);
+        }
+        let answers = try_join_all(questions.iter().map(|question| question.ask(&self.client))).await?;
+        for ((_, same), rows) in texts.iter().zip(answers) {
+            same.iter().zip(rows).for_each(|(ahead, rows)| self.foresight.keep((*ahead).clone(), rows));
+        }
+        Ok(())
+    }
+
     async fn abandon(&mut self, error: StoreError) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.foresight.clear();
         drop(self.client.batch_execute("ROLLBACK").await);
         Err(GroupFault::Before(error))
     }
@@ -206,32 +295,30 @@ enum GroupFault {
 
 impl Tx for PgTx {
     async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
-        let question = self.prepared(text).await?;
-        let writes = std::mem::take(&mut self.unsent);
-        let mut prepared = Vec::with_capacity(writes.len());
-        for write in &writes {
-            prepared.push((self.prepared(write.sql).await?, write));
+        if let Some(rows) = self.foresight.answer(text, params) {
+            return Ok(rows);
         }
-        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
-        // Both are sent before either is awaited, and the server works them off in order.
-        let (made, found) = join(send_writes(&self.client, &prepared), self.client.query(&question, &values)).await;
+        let mut found = self.rows_each(text, &[params.to_vec()]).await?;
+        Ok(found.pop().unwrap_or_default())
+    }
+
+    async fn rows_each(&mut self, text: &'static str, each: &[Vec<Val>]) -> Result<Vec<Vec<Row>>, StoreError> {
+        let question = self.question(text, each.iter().map(Vec::as_slice).collect()).await?;
+        let writes = std::mem::take(&mut self.unsent);
+        let changes = self.changes(&writes).await?;
+        // All are sent before any is awaited, and the server works them off in order.
+        let (made, found) = join(make_all(&self.client, &changes), question.ask(&self.client)).await;
         made?;
-        found.map_err(fault)?.into_iter().map(decode).collect()
+        found
     }
 
     async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        for write in &writes {
+            self.foresight.touch(self.touches.of(write.sql), &write.params);
+        }
         self.unsent.extend(writes);
         Ok(())
     }
-}
-
-async fn send_writes(client: &Client, writes: &[(Statement, &Write)]) -> Result<(), StoreError> {
-    let sent = writes.iter().map(|(statement, write)| async move {
-        let values: Vec<&(dyn ToSql + Sync)> = write.params.iter().map(|value| value as _).collect();
-        let hit = client.execute(statement, &values).await.map_err(fault)?;
-        if write.exactly_one && hit != 1 { Err(StoreError::Conflict) } else { Ok(()) }
-    });
-    try_join_all(sent).await.map(drop)
 }
 
 /// Whether a setting lets the server keep what it acknowledges. Its default does not matter for
@@ -474,70 +561,6 @@ async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
         {
             connection = None;
         }
-    }
-}
-
-impl ToSql for Val {
-    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        match self {
-            Self::Null => Ok(IsNull::Yes),
-            Self::Int(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
-            Self::Int(number) => number.to_sql(kind, out),
-            Self::Text(text) => text.to_sql(kind, out),
-            Self::Blob(bytes) => bytes.to_sql(kind, out),
-        }
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        [Type::INT8, Type::INT4, Type::TEXT, Type::VARCHAR, Type::BYTEA].contains(kind)
-    }
-
-    tokio_postgres::types::to_sql_checked!();
-}
-
-fn decode(row: tokio_postgres::Row) -> Result<Row, StoreError> {
-    let values = row.columns().iter().enumerate().map(|(at, column)| {
-        let kind = column.type_();
-        Ok(if *kind == Type::INT8 {
-            row.try_get::<_, Option<i64>>(at).map_err(fault)?.map_or(Val::Null, Val::Int)
-        } else if *kind == Type::INT4 {
-            row.try_get::<_, Option<i32>>(at).map_err(fault)?.map_or(Val::Null, |n| Val::Int(i64::from(n)))
-        } else if *kind == Type::BYTEA {
-            row.try_get::<_, Option<Vec<u8>>>(at).map_err(fault)?.map_or(Val::Null, Val::Blob)
-        } else {
-            row.try_get::<_, Option<String>>(at).map_err(fault)?.map_or(Val::Null, Val::Text)
-        })
-    });
-    values.collect::<Result<_, StoreError>>().map(Row)
-}
-
-/// Folds the driver's errors into ours. Texts of the server may quote values, so they stay inside.
-fn fault(error: tokio_postgres::Error) -> StoreError {
-    match error.code() {
-        Some(code) if *code == SqlState::DISK_FULL => StoreError::DiskFull,
-        Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly,
-        Some(code) if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED => {
-            StoreError::Damaged { detail: "the server reports corruption".into() }
-        }
-        Some(code)
-            if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION]
-                .contains(code) =>
-        {
-            StoreError::Conflict
-        }
-        Some(code)
-            if [
-                SqlState::ADMIN_SHUTDOWN,
-                SqlState::CRASH_SHUTDOWN,
-                SqlState::CANNOT_CONNECT_NOW,
-                SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-            ]
-            .contains(code) =>
-        {
-            StoreError::Unavailable(Box::new(error))
-        }
-        None => StoreError::Unavailable(Box::new(error)),
-        Some(_) => StoreError::Engine(Box::new(error)),
     }
 }
 

@@ -10,6 +10,7 @@ use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{ApprovalId, Digest, HoldId, Span, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
@@ -117,10 +118,11 @@ impl UseCase for Claims {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Claimed>, StoreError> {
         let freezes = freezes::in_force(desk.tx()).await?;
+        let questions: Vec<_> = self.items.iter().map(|item| params![item.hold, item.version]).collect();
+        let rows = desk.tx().rows_each(CLAIMABLE, &questions).await?;
         let mut seen = Vec::with_capacity(self.items.len());
-        for item in &self.items {
-            let row = desk.row(CLAIMABLE, params![item.hold, item.version]).await?;
-            let hold = row.map(holds::decode).transpose()?;
+        for (item, rows) in self.items.iter().zip(rows) {
+            let hold = rows.into_iter().next().map(holds::decode).transpose()?;
             let consent = match hold.as_ref().and_then(|hold| hold.consent) {
                 Some(id) => Some(approvals::locked(desk, id).await?),
                 None => None,
@@ -252,6 +254,12 @@ pub struct Before {
 impl UseCase for Arming {
     type Out = Permit;
 
+    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+        let mut foreseen = vec![holds::locked_ahead(self.hold), freezes::in_force_ahead()];
+        foreseen.extend(self.before.as_ref().map(|_| rollbacks::of_hold_ahead(self.hold)));
+        foreseen
+    }
+
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Permit, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;
         own(&hold, desk, self.epoch)?;
@@ -332,6 +340,10 @@ pub enum Outcome {
 
 impl UseCase for Finish {
     type Out = Hold;
+
+    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+        vec![holds::locked_ahead(self.hold), rollbacks::of_hold_ahead(self.hold)]
+    }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;

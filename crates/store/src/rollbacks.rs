@@ -5,10 +5,11 @@ use sluice_core::ids::RollbackId;
 use sluice_core::rollback::{Fingerprint, RollbackState, Written};
 use sluice_core::{Actor, HoldId, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::release::Before;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{Row, Tx, Val, params};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -60,6 +61,11 @@ impl Query for OfHold {
 
 pub(crate) async fn of_hold<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Result<Option<Point>, StoreError> {
     OfHold(hold).run(desk.tx()).await
+}
+
+/// The question of [`of_hold`], asked early.
+pub(crate) fn of_hold_ahead(hold: HoldId) -> Ahead {
+    Ahead { sql: OF_HOLD, params: params![hold], rests_on: vec![("rollback_points", vec![("hold", Val::from(hold))])] }
 }
 
 /// A new point. One that was abandoned makes room for it.

@@ -1,0 +1,206 @@
+//! Many at once: the same statement about many things, sent as one.
+//!
+//! Takes our own statements with many lists of values; gives one text that reads the values from
+//! arrays. Promise: what happens is what would have happened one after the other. Changes of one table
+//! keep their order; changes of different tables know nothing of each other and may pass.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::types::Type;
+
+use crate::sql::{Val, Write, for_postgres};
+use crate::touch::{Touch, Verb};
+
+/// What changes do, by their text.
+#[derive(Debug, Default)]
+pub(super) struct Touches(HashMap<&'static str, Touch>);
+
+impl Touches {
+    pub fn of(&mut self, sql: &'static str) -> &Touch {
+        self.0.entry(sql).or_insert_with(|| Touch::read(sql))
+    }
+}
+
+/// Changes of one text, in order, none of which meets a row of another.
+#[derive(Debug)]
+pub(super) struct Batch<'a> {
+    pub sql: &'static str,
+    pub exactly_one: bool,
+    pub rows: Vec<&'a [Val]>,
+}
+
+/// Puts changes together as far as that makes no difference.
+pub(super) fn batches<'a>(writes: &'a [Write], touches: &mut Touches) -> Vec<Batch<'a>> {
+    let mut batches: Vec<Batch<'a>> = Vec::new();
+    let mut met: Vec<HashSet<Vec<Val>>> = Vec::new();
+    let mut last: HashMap<&'static str, usize> = HashMap::new();
+    for write in writes {
+        let Write { sql, params, exactly_one } = write;
+        let touch = touches.of(sql);
+        let key: Vec<Val> = touch.values(params).into_iter().cloned().collect();
+        let open = touch.table.and_then(|table| last.get(table).copied());
+        if let Some(place) = open
+            && let (Some(batch), Some(met)) = (batches.get_mut(place), met.get_mut(place))
+            && batch.sql == *sql
+            && batch.exactly_one == *exactly_one
+            && (touch.verb == Verb::Insert || met.insert(key.clone()))
+        {
+            batch.rows.push(params);
+            continue;
+        }
+        match touch.table {
+            Some(table) => drop(last.insert(table, batches.len())),
+            // It may touch anything: whatever comes later stays behind it.
+            None => last.clear(),
+        }
+        batches.push(Batch { sql, exactly_one: *exactly_one, rows: vec![params] });
+        met.push(HashSet::from([key]));
+    }
+    batches
+}
+
+/// The text that makes many changes, if the one change has a form that allows it.
+pub(super) fn change(sql: &'static str, verb: Verb, kinds: &[Type]) -> Option<String> {
+    let rows = format!("UNNEST({}) AS q({})", arrays(kinds)?, names(kinds));
+    match verb {
+        Verb::Insert | Verb::Upsert => {
+            let (columns, rest) = sql.split_once(" VALUES (")?;
+            let (values, rest) = rest.split_once(')')?;
+            Some(format!("{columns} SELECT {} FROM {rows}{}", from_row(values), from_row(rest)))
+        }
+        Verb::Update => {
+            let (set, condition) = sql.split_once(" WHERE ")?;
+            Some(format!("{} FROM {rows} WHERE {}", from_row(set), from_row(condition)))
+        }
+        Verb::Delete | Verb::Unknown => None,
+    }
+}
+
+/// The text that asks many questions: each row of an answer comes after the place of its question, from one.
+/// The inner query is worked off for one question after the other, so rows are locked in that order.
+pub(super) fn question(sql: &'static str, kinds: &[Type]) -> Option<String> {
+    let (arrays, names) = (arrays(kinds)?, names(kinds));
+    let inner = from_row(&for_postgres_locks(sql));
+    Some(format!(
+        "SELECT q.place, x.* FROM UNNEST({arrays}) WITH ORDINALITY AS q({names}, place) CROSS JOIN LATERAL ({inner}) AS x"
+    ))
+}
+
+/// The values of all rows, column by column.
+pub(super) fn columns<'a>(rows: &[&'a [Val]]) -> Vec<Vec<&'a Val>> {
+    let width = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    (0..width).map(|column| rows.iter().filter_map(|row| row.get(column)).collect()).collect()
+}
+
+/// Row locks as PostgreSQL writes them, parameters left alone.
+fn for_postgres_locks(sql: &str) -> String {
+    for_postgres(&sql.replace('?', "\u{1}")).replace('\u{1}', "?")
+}
+
+/// `?3` becomes the third value of the row.
+fn from_row(text: &str) -> String {
+    // No text of ours has a `?` that is not a parameter.
+    text.replace('?', "q.p")
+}
+
+fn arrays(kinds: &[Type]) -> Option<String> {
+    let known = [Type::INT8, Type::INT4, Type::TEXT, Type::BYTEA];
+    let array =
+        |(place, kind): (usize, &Type)| known.contains(kind).then(|| format!("${}::{}[]", place + 1, kind.name()));
+    let arrays: Option<Vec<String>> = kinds.iter().enumerate().map(array).collect();
+    arrays.filter(|arrays| !arrays.is_empty()).map(|arrays| arrays.join(", "))
+}
+
+fn names(kinds: &[Type]) -> String {
+    (1..=kinds.len()).map(|place| format!("p{place}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::params;
+
+    const HELD: &str = "INSERT INTO holds (id, state) VALUES (?1, 'held')";
+    const MOVED: &str = "UPDATE holds SET state = ?3, version = ?4 WHERE id = ?1 AND version = ?2";
+    const BUMP: &str = "INSERT INTO counters (agent, weight) VALUES (?1, ?2) \
+         ON CONFLICT (agent) DO UPDATE SET weight = counters.weight + excluded.weight";
+
+    fn write(sql: &'static str, params: Vec<Val>) -> Write {
+        Write { sql, params, exactly_one: sql == MOVED }
+    }
+
+    /// The texts of the batches and how many rows each has.
+    fn put_together(writes: &[Write]) -> Vec<(&'static str, usize)> {
+        batches(writes, &mut Touches::default()).iter().map(|batch| (batch.sql, batch.rows.len())).collect()
+    }
+
+    #[test]
+    fn changes_of_different_tables_pass_each_other() {
+        let writes = [
+            write(HELD, params![1_i64]),
+            write(BUMP, params!["a", 1_i64]),
+            write(HELD, params![2_i64]),
+            write(BUMP, params!["b", 1_i64]),
+        ];
+        assert_eq!(put_together(&writes), [(HELD, 2), (BUMP, 2)]);
+    }
+
+    #[test]
+    fn changes_of_one_table_keep_their_order() {
+        let writes = [
+            write(HELD, params![1_i64]),
+            write(MOVED, params![1_i64, 1_i64, "ready", 2_i64]),
+            write(HELD, params![2_i64]),
+        ];
+        assert_eq!(put_together(&writes), [(HELD, 1), (MOVED, 1), (HELD, 1)]);
+    }
+
+    #[test]
+    fn a_row_is_met_once_in_a_batch() {
+        let twice = [
+            write(MOVED, params![1_i64, 1_i64, "ready", 2_i64]),
+            write(MOVED, params![2_i64, 1_i64, "ready", 2_i64]),
+            write(MOVED, params![1_i64, 2_i64, "done", 3_i64]),
+        ];
+        assert_eq!(put_together(&twice), [(MOVED, 2), (MOVED, 1)]);
+        let counted = [write(BUMP, params!["a", 1_i64]), write(BUMP, params!["a", 1_i64])];
+        assert_eq!(put_together(&counted), [(BUMP, 1), (BUMP, 1)]);
+    }
+
+    #[test]
+    fn nothing_passes_a_change_of_an_unknown_form() {
+        const UNKNOWN: &str = "TRUNCATE holds";
+        let writes = [write(HELD, params![1_i64]), write(UNKNOWN, params![]), write(HELD, params![2_i64])];
+        assert_eq!(put_together(&writes), [(HELD, 1), (UNKNOWN, 1), (HELD, 1)]);
+    }
+
+    #[test]
+    fn one_text_serves_many_rows() {
+        let kinds = [Type::BYTEA, Type::INT8, Type::TEXT, Type::INT8];
+        assert_eq!(
+            change(MOVED, Verb::Update, &kinds).unwrap(),
+            "UPDATE holds SET state = q.p3, version = q.p4 FROM UNNEST($1::bytea[], $2::int8[], $3::text[], $4::int8[]) \
+             AS q(p1, p2, p3, p4) WHERE id = q.p1 AND version = q.p2"
+        );
+        assert_eq!(
+            change(BUMP, Verb::Upsert, &[Type::TEXT, Type::INT8]).unwrap(),
+            "INSERT INTO counters (agent, weight) SELECT q.p1, q.p2 FROM UNNEST($1::text[], $2::int8[]) AS q(p1, p2) \
+             ON CONFLICT (agent) DO UPDATE SET weight = counters.weight + excluded.weight"
+        );
+        assert_eq!(
+            question("SELECT a FROM t WHERE b = ?1 /*lock*/", &[Type::TEXT]).unwrap(),
+            "SELECT q.place, x.* FROM UNNEST($1::text[]) WITH ORDINALITY AS q(p1, place) \
+             CROSS JOIN LATERAL (SELECT a FROM t WHERE b = q.p1 FOR UPDATE) AS x"
+        );
+        assert_eq!(question("SELECT a FROM t", &[]), None);
+    }
+
+    #[test]
+    fn values_are_turned_from_rows_into_columns() {
+        let (one, two) = (params![1_i64, "a"], params![2_i64, "b"]);
+        assert_eq!(
+            columns(&[&one, &two]),
+            [[&Val::Int(1), &Val::Int(2)], [&Val::from("a"), &Val::from("b")]].map(Vec::from)
+        );
+    }
+}
