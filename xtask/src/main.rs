@@ -88,7 +88,7 @@ fn test(asked: &Asked) -> Report {
     if asked.filter.is_none() {
         report = check(report);
     }
-    let mut tests = Line::cargo(&["test", "--workspace"]);
+    let mut tests = Line::cargo(&["test", "--workspace", "--no-fail-fast"]);
     if asked.strict {
         tests = tests.env("SLUICE_TEST_STRICT", "1");
     }

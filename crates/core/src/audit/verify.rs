@@ -7,7 +7,7 @@
 //!
 //! Two ways through the file. Chunks of lines are checked on several threads: an entry needs only
 //! the hash before it, and that stands in the line above. This way only ever says yes. At the first
-//! chunk that is not entirely as it should be, [`walk`] takes over, line by line, and says what is wrong.
+//! chunk that is not entirely as it should be, `walk` takes over, line by line, and says what is wrong.
 
 use std::collections::VecDeque;
 use std::fmt;

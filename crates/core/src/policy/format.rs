@@ -89,13 +89,14 @@ impl Writer<'_> {
     /// A list or map over several lines. `until` is the source line of what follows it.
     fn block(&mut self, node: &Node, indent: usize, until: u32) {
         match &node.kind {
-            Kind::Map(entries) => {
+            // An empty one has no lines of its own: it stays in its brackets, as a scalar does.
+            Kind::Map(entries) if !entries.is_empty() => {
                 for (n, (key, value)) in entries.iter().enumerate() {
                     let next = entries.get(n + 1).map_or(until, |(key, _)| key.place.line);
                     self.entry(key, value, indent, next);
                 }
             }
-            Kind::List(items) => {
+            Kind::List(items) if !items.is_empty() => {
                 for (n, item) in items.iter().enumerate() {
                     let next = items.get(n + 1).map_or(until, |item| item.place.line);
                     self.item(item, indent, next);
@@ -334,6 +335,14 @@ mod tests {
                 }),
             ]
         })
+    }
+
+    #[test]
+    fn an_empty_document_stays_as_it_is() {
+        for text in ["[]", "{}", "# only a remark\n{}", ""] {
+            let once = format("f", text).unwrap();
+            assert_eq!(format("f", &once), Ok(once.clone()), "{text}");
+        }
     }
 
     proptest! {
