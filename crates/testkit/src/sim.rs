@@ -42,7 +42,7 @@ pub struct Plan {
 /// Negative controls: mistakes a node could make around a correct store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// After a restart, armed writes simply go back to waiting.
+    /// What is in doubt simply goes back to waiting, without a look at the service.
     NaiveRescue,
     /// No reply is taken for "nothing happened".
     RetryOnTimeout,

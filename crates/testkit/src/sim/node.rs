@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice_core::capability::EffectClass;
-use sluice_core::hold::{Hold, HoldState, Permit, Phase};
+use sluice_core::hold::{Hold, HoldState, Permit};
 use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{ApprovalId, Clock as _, HoldId, NodeName, Span, Timestamp};
@@ -205,9 +205,6 @@ impl Sim {
     }
 
     fn recover_own(&mut self, life: &mut Life) -> Outcome {
-        if self.plan.bug == Some(Bug::NaiveRescue) {
-            self.rescue_naively(life)?;
-        }
         let message = MessageId::mint(&self.ids);
         let moved =
             at_once(life.store.recover(Abandoned::Own, 3, message)).map_err(|error| format!("recover: {error}"))?;
@@ -225,21 +222,6 @@ impl Sim {
             let hold = at_once(life.store.hold(*id)).map_err(|error| format!("{id} cannot be read: {error}"))?;
             if let Some(hold) = hold {
                 self.book.taken_up(&hold, self.elapsed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The planted bug: what was armed when we died goes back to waiting.
-    fn rescue_naively(&mut self, life: &Life) -> Outcome {
-        for hold in life.rows()? {
-            let HoldState::Executing { claim, phase: Phase::Armed } = &hold.state else { continue };
-            if claim.node == *life.store.node() {
-                let ending = Ending::NotDone { code: "bug.naive_rescue".into() };
-                let message = MessageId::mint(&self.ids);
-                let finish = Finish { hold: hold.id, epoch: claim.epoch, outcome: ending, message };
-                at_once(life.store.finish(finish)).map_err(|error| format!("rescue: {error}"))?;
-                self.book.reported(hold.id);
             }
         }
         Ok(())
@@ -352,6 +334,8 @@ impl Sim {
                 let sight = self.provider.look(&request(&hold, hold.handle.as_deref()), self.elapsed);
                 self.note(format!("{} looks for {}: {sight:?}", life.store.node(), hold.id));
                 let evidence = match sight {
+                    // The planted bug: whatever is in doubt goes back to waiting, without a look.
+                    _ if self.plan.bug == Some(Bug::NaiveRescue) => Evidence::Absent,
                     Sight::There => Evidence::Applied { receipt: format!("found {}", hold.id) },
                     Sight::NotThere => Evidence::Absent,
                     Sight::Unavailable => Evidence::Inconclusive,
