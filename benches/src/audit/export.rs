@@ -1,4 +1,4 @@
-//! An export of a log, in memory, with the tree over it.
+//! An export of a log, in memory.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -20,17 +20,13 @@ use crate::rounds::{Pair, in_turns, timed, timed_here};
 /// Entries between two checkpoints.
 pub const CHECKPOINT: u64 = 1_000;
 
-/// The three files of an export, and the tree.
+/// The three files of an export.
 pub struct Exported {
     log: Vec<u8>,
     /// `entries.jsonl`.
     pub entries: Vec<u8>,
     checkpoints: Vec<u8>,
     key: VerifierKey,
-    /// Hashes of every eighth level.
-    pub nodes: Vec<Vec<Hash>>,
-    /// Root of the tree.
-    pub root: Hash,
     /// Number of entries.
     pub size: u64,
 }
@@ -65,7 +61,7 @@ impl Exported {
         }
         let key = signer.key().clone();
         let log = Log { form: Form::V1, key: key.clone(), log: log.clone(), size: head.size, start: None }.to_bytes();
-        Ok(Self { log, entries, checkpoints, key, nodes, root: frontier.root(), size: head.size })
+        Ok(Self { log, entries, checkpoints, key, size: head.size })
     }
 
     /// Verifies all of it.
@@ -101,7 +97,7 @@ impl Exported {
 }
 
 /// Kept hashes in memory.
-pub struct InMemory<'a>(pub &'a [Vec<Hash>]);
+struct InMemory<'a>(&'a [Vec<Hash>]);
 
 impl Kept for InMemory<'_> {
     fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>> {
