@@ -121,6 +121,7 @@ pub fn figure(number: f64) -> String {
         return format!("{sign}{}", parts.join(","));
     }
     match size {
+        _ if size >= 10.0 && number.fract() == 0.0 => format!("{number:.0}"),
         _ if size >= 100.0 => format!("{number:.0}"),
         _ if size >= 10.0 => format!("{number:.1}"),
         _ => format!("{number:.2}"),
@@ -207,6 +208,6 @@ mod tests {
             [0.456, 12.34, 123.4, 12_345.6, -1_234_567.0].map(figure),
             ["0.46", "12.3", "123", "12,346", "-1,234,567"]
         );
-        assert_eq!(figure(f64::NAN), "?");
+        assert_eq!([90.0, f64::NAN].map(figure), ["90", "?"]);
     }
 }
