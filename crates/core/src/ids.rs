@@ -116,6 +116,10 @@ ids! {
     MessageId = "msg";
     /// An alert.
     AlertId = "alrt";
+    /// A credential: names it, never opens anything.
+    KeyId = "key";
+    /// A request at a door, for logs and support.
+    RequestId = "req";
 }
 
 fn parse_bits(text: &str, prefix: &'static str) -> Result<u128, NameError> {

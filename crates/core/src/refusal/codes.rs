@@ -121,6 +121,9 @@ codes! {
     IdentityRevoked = "identity.revoked", 401, AfterPerson,
         "the credential was revoked",
         "stop and tell your user; only an operator can issue a new key";
+    IdentityExpired = "identity.expired", 401, AfterPerson,
+        "the credential has expired",
+        "stop and tell your user; an operator can rotate the key";
     IdentityWrongKind = "identity.wrong_kind", 403, Never,
         "this kind of credential does not work at this address",
         "agent keys, operator tokens and inbox keys never stand in for each other; use your own";
@@ -130,6 +133,12 @@ codes! {
     IdentityPaused = "identity.paused", 403, AfterPerson,
         "this agent is paused by a person",
         "stop and tell your user; do not continue under another name";
+    IdentityUnknownAgent = "identity.unknown_agent", 404, AfterChange,
+        "there is no agent of this name",
+        "check the name; `sluice agents list` shows them";
+    IdentityAgentExists = "identity.agent_exists", 409, AfterChange,
+        "there already is an agent of this name",
+        "choose another name, or issue another key for the one that exists";
     IdentitySession = "identity.session", 404, AfterChange,
         "the session is not known, has ended or belongs to someone else",
         "open a session with POST /v1/sessions and use the id it returns";
@@ -338,6 +347,76 @@ codes! {
     RollbackNotPossible = "rollback.not_possible", 409, Never,
         "the rollback point is not in a state in which this can be done",
         "read its state; what was undone once is not undone twice";
+
+    // Files below the roots an operator opened.
+    FilesOutOfScope = "filesystem.out_of_scope", 403, AfterChange,
+        "the path is outside the folders opened to this agent",
+        "use a path below a folder that agent.whoami lists; do not try other spellings of the same place";
+    FilesNotFound = "filesystem.not_found", 404, AfterChange,
+        "there is no such file or folder",
+        "list the folder it should be in";
+    FilesExists = "filesystem.exists", 409, AfterChange,
+        "there is already something at the destination",
+        "choose another name, or say overwrite if your user wants it replaced";
+    FilesNotAFile = "filesystem.not_a_file", 409, AfterChange,
+        "this is not a regular file",
+        "folders are listed, not read; devices, sockets and pipes are never touched";
+    FilesNotAFolder = "filesystem.not_a_folder", 409, AfterChange,
+        "this is not a folder",
+        "name the folder, or use the capability for files";
+    FilesNotEmpty = "filesystem.not_empty", 409, AfterChange,
+        "the folder is not empty",
+        "only files and empty folders are deleted; delete what is in it first if your user wants that";
+    FilesSymlink = "filesystem.symlink", 403, AfterChange,
+        "the path leads through a symbolic link, which is never followed",
+        "use the path the link points to, if it is open to this agent";
+    FilesHardLink = "filesystem.hard_link", 403, AfterPerson,
+        "the file has more than one name and could be reached from outside",
+        "tell your user; an operator can allow files with several names";
+    FilesTooLarge = "filesystem.too_large", 413, AfterChange,
+        "the file is larger than this capability takes",
+        "read it in parts with offset and limit";
+    FilesEncoding = "filesystem.encoding", 422, AfterChange,
+        "the content is not in the encoding named",
+        "use encoding binary and base64 for what is not UTF-8 text";
+    FilesPattern = "filesystem.pattern", 422, AfterChange,
+        "the pattern cannot be used",
+        "correct the pattern; look-around and back-references are not supported";
+    FilesCount = "filesystem.count", 409, AfterChange,
+        "the number of places found is not the expected one; nothing was changed",
+        "look at the file again and correct expected_replacements or the pattern";
+    FilesChanged = "filesystem.changed", 409, AfterChange,
+        "the file changed while it was worked on; nothing was written",
+        "read it again and decide anew";
+    FilesTooManyWatches = "filesystem.too_many_watches", 429, AfterChange,
+        "this agent watches as many places as it may",
+        "watch fewer places, or one further up";
+    FilesDenied = "filesystem.denied", 403, AfterPerson,
+        "the operating system does not let the gateway do this",
+        "tell your user; an operator can change the permissions of the folder";
+    FilesDiskFull = "filesystem.disk_full", 507, AfterPerson,
+        "there is no room left on the disk of this folder; nothing was written",
+        "stop and tell your user";
+    FilesFailed = "filesystem.failed", 502, AfterPerson,
+        "the operating system reported a failure",
+        "tell your user and name the call id";
+
+    // State that agents keep.
+    StateConflict = "state.conflict", 409, AfterChange,
+        "the value was changed by someone else since that version",
+        "read it again and decide anew with its current version";
+    StateQuota = "state.quota", 413, AfterChange,
+        "the value would exceed the space for this kind of state",
+        "delete what is no longer needed, or keep less";
+    StateKey = "state.key", 422, AfterChange,
+        "this is not a usable key",
+        "keys have 1 to 512 characters without control characters";
+    StateNoSession = "state.no_session", 409, AfterChange,
+        "session state needs a session, and the call names none",
+        "open a session with POST /v1/sessions and send its id along";
+    StateVersion = "state.version", 404, AfterChange,
+        "that version is no longer kept",
+        "read the history of the key for the versions that are";
 
     // Store: nothing acknowledged before it is durable.
     StoreUnavailable = "store.unavailable", 503, secs(5),

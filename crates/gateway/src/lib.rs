@@ -1,0 +1,4 @@
+//! The corridor, its rooms, the doors and the loops.
+#![warn(missing_docs)]
+
+pub mod services;
