@@ -15,11 +15,13 @@ mod gateway;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
+pub mod open;
 pub mod policies;
 pub mod rooms;
+pub mod serve;
 pub mod services;
 mod no;
 mod waiting;
 
-pub use gateway::{Gateway, Parts};
+pub use gateway::{Gateway, Parts, Phase, Room};
 pub use no::No;

@@ -44,6 +44,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
+use crate::config::Size;
 use crate::rooms::identity::{self, Visitor};
 use crate::{Gateway, No};
 
@@ -71,7 +72,7 @@ impl Door {
 
     fn most_connections(&self) -> usize {
         match self.lane {
-            Lane::Main => self.gw.config.limits.connections,
+            Lane::Main => self.gw.config.limits.connections as usize,
             Lane::Stop => 64,
         }
     }
@@ -125,8 +126,8 @@ where
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout.as_duration())
-        .max_headers(limits.headers)
-        .max_buf_size(limits.head.max(8 * 1024))
+        .max_headers(limits.headers as usize)
+        .max_buf_size(bytes(limits.head))
         .keep_alive(true);
     let served = Arc::clone(&door);
     let service = service_fn(move |request| {
@@ -249,7 +250,7 @@ async fn read_body(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<
         return Err(No::new(Code::DoorMediaType));
     }
     let limits = &gw.config.limits;
-    let collected = timeout(limits.body_timeout.as_duration(), Limited::new(body, limits.body).collect()).await;
+    let collected = timeout(limits.body_timeout.as_duration(), Limited::new(body, bytes(limits.body)).collect()).await;
     let bytes = match collected {
         Err(_) => return Err(No::new(Code::DoorTooSlow)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(No::new(Code::DoorTooLarge)),
@@ -302,6 +303,10 @@ pub(crate) fn decode(text: &str) -> Result<String, No> {
         });
     }
     String::from_utf8(bytes).map_err(|_| bad())
+}
+
+fn bytes(size: Size) -> usize {
+    usize::try_from(size.as_bytes()).unwrap_or(usize::MAX)
 }
 
 /// Methods a route can have.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_core::Span;
+use sluice_core::refusal::{Code, Refusal};
 use tokio::sync::watch;
 
 use super::tick;
@@ -16,6 +16,7 @@ use crate::{Gateway, No};
 const EVERY: Duration = Duration::from_secs(1);
 const BEAT: u64 = 5;
 const PRUNE: u64 = 60;
+const SIGN: u64 = 300;
 const PAGE: u32 = 200;
 
 /// Runs the loop.
@@ -50,6 +51,8 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
             card.items.iter().for_each(|item| gw.moved(item.hold));
         }
     }
+    // A thousand entries, or five minutes, whichever comes first.
+    checkpoint(gw, if round.is_multiple_of(SIGN) { 1 } else { 1_000 }).await?;
     if round.is_multiple_of(PRUNE) {
         for point in gw.store.expired_rollbacks(PAGE).await? {
             if let Ok(service) = gw.services.for_service(&point.service) {
@@ -68,14 +71,34 @@ fn room_left(gw: &Gateway) -> Room {
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let whole = disk.f_blocks.saturating_mul(disk.f_frsize).max(1);
     let limits = &gw.config.disk;
-    if limits.stop.is_below(free, whole) {
+    if limits.stop.undercut(free, whole) {
         Room::None
-    } else if limits.low.is_below(free, whole) {
+    } else if limits.low.undercut(free, whole) {
         Room::Low
     } else {
         Room::Enough
     }
 }
 
-/// How long a checkpoint may be late.
-pub const CHECKPOINT: Span = Span::from_mins(5);
+/// Signs the end of the record, if it has grown enough or long enough.
+///
+/// # Errors
+/// When the record cannot be read or the checkpoint not kept.
+pub async fn checkpoint(gw: &Gateway, at_least: u64) -> Result<bool, No> {
+    let mut signer = gw.signer.lock().await;
+    let Some(signer) = signer.as_mut() else { return Ok(false) };
+    let node = gw.store.node().clone();
+    let signed = gw.store.last_checkpoint(node.clone()).await?.map_or(0, |last| last.size);
+    let size = gw.store.logs().await?.into_iter().find(|(log, _)| *log == node).map_or(0, |(_, head)| head.size);
+    if size.saturating_sub(signed) < at_least.max(1) {
+        return Ok(false);
+    }
+    let grown = gw.store.grown().await?;
+    let note = signer.sign(&grown.growth).map_err(|error| {
+        // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
+        tracing::error!("the record does not grow out of its last checkpoint: {error}");
+        No::from(Refusal::new(Code::StoreDamaged).because(error))
+    })?;
+    gw.store.checkpointed(grown, note).await?;
+    Ok(true)
+}

@@ -6,7 +6,7 @@
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::Tier;
-use sluice_store::{Closed, Closing, Message, Severity};
+use sluice_store::{Closed, Ending, Message, Severity};
 
 use super::approval::Asked;
 use super::identity::Trace;
@@ -14,15 +14,15 @@ use crate::{Gateway, No};
 
 /// The entry of a read that was answered.
 pub(crate) fn answered(gw: &Gateway, asked: &Asked) -> Closed {
-    ending(gw, asked, Closing::Answered)
+    ending(gw, asked, Ending::Answered)
 }
 
 /// The entry of a check that came out as a yes.
 pub(crate) fn allowed(gw: &Gateway, asked: &Asked) -> Closed {
-    ending(gw, asked, Closing::Allowed)
+    ending(gw, asked, Ending::Allowed)
 }
 
-fn ending(gw: &Gateway, asked: &Asked, outcome: Closing) -> Closed {
+fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
     let checked = asked.checked();
     let known = checked.known();
     let call = known.call();
@@ -74,7 +74,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         tier: (no.refusal.code() == Code::PolicyBlocked).then_some(Tier::Blocked),
         policy: gw.policy.get().version().to_owned(),
         rule: no.rule.clone(),
-        outcome: Closing::Refused { code: no.refusal.code().as_str().to_owned() },
+        outcome: Ending::Refused { code: no.refusal.code().as_str().to_owned() },
         rates: Vec::new(),
         notify: None,
     };

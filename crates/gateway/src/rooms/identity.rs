@@ -121,9 +121,9 @@ pub fn visitor(gw: &Gateway, token: &str) -> Result<Visitor, No> {
     let (kind, hash) = keys::hash_of(token).ok_or_else(|| No::new(Code::IdentityUnknown))?;
     let key = gw.keyring.find(&hash, gw.now()).map_err(No::new)?;
     let fits = match &key.kind {
-        KeyKind::Agent(_) => kind == keys::Kind::Agent,
-        KeyKind::Operator(..) => kind == keys::Kind::Operator,
-        KeyKind::Inbox(_) => kind == keys::Kind::Inbox,
+        KeyKind::Agent(_) => kind == keys::KindWord::Agent,
+        KeyKind::Operator(..) => kind == keys::KindWord::Operator,
+        KeyKind::Inbox(_) => kind == keys::KindWord::Inbox,
     };
     if fits { Ok(Visitor { key }) } else { Err(No::new(Code::IdentityUnknown)) }
 }

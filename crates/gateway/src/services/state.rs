@@ -16,7 +16,7 @@ use sluice_core::{Action, CapabilityName, HoldId};
 use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
 
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
-use crate::config::StateSection;
+use crate::config;
 
 /// The longest key, in characters.
 const LONGEST_KEY: usize = 512;
@@ -27,7 +27,7 @@ const PAGE: u32 = 1_000;
 #[derive(Debug)]
 pub struct State {
     store: Arc<Store>,
-    quotas: StateSection,
+    quotas: config::State,
 }
 
 /// What is needed to put a value back.
@@ -48,15 +48,15 @@ struct Wanted<'a> {
 impl State {
     /// On this store, within these bounds.
     #[must_use]
-    pub fn new(store: Arc<Store>, quotas: StateSection) -> Self {
+    pub fn new(store: Arc<Store>, quotas: config::State) -> Self {
         Self { store, quotas }
     }
 
     fn quota(&self, shelf: &Shelf) -> u64 {
         match shelf {
-            Shelf::Session(_) => self.quotas.session,
-            Shelf::Persistent(_) => self.quotas.persistent,
-            Shelf::Shared => self.quotas.shared,
+            Shelf::Session(_) => self.quotas.session.as_bytes(),
+            Shelf::Persistent(_) => self.quotas.persistent.as_bytes(),
+            Shelf::Shared => self.quotas.shared.as_bytes(),
         }
     }
 

@@ -10,7 +10,7 @@ use sluice_store::{Agent, Key, KeyKind, NewKey, RotateKey, StoreError};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{AgentView, KeyView, Page, RoleWord};
-use crate::keys::{Kind, Token};
+use crate::keys::{KindWord, Token};
 use crate::{Gateway, No};
 
 /// How long the old key works on after a rotation, unless said otherwise.
@@ -156,11 +156,11 @@ pub(super) async fn issue(mut visit: Visit) -> Result<Reply, No> {
     let body: NewKeyBody = visit.take()?;
     let gw = &visit.gw;
     let (kind, word) = match (body.agent, body.operator, body.inbox) {
-        (Some(agent), None, None) => (KeyKind::Agent(agent), Kind::Agent),
+        (Some(agent), None, None) => (KeyKind::Agent(agent), KindWord::Agent),
         (None, Some(person), None) => {
-            (KeyKind::Operator(person, body.role.unwrap_or(RoleWord::Viewer).into()), Kind::Operator)
+            (KeyKind::Operator(person, body.role.unwrap_or(RoleWord::Viewer).into()), KindWord::Operator)
         }
-        (None, None, Some(name)) if !name.is_empty() && name.len() <= 64 => (KeyKind::Inbox(name), Kind::Inbox),
+        (None, None, Some(name)) if !name.is_empty() && name.len() <= 64 => (KeyKind::Inbox(name), KindWord::Inbox),
         _ => return Err(No::saying(Code::SchemaWrongType, "name exactly one of `agent`, `operator` and `inbox`")),
     };
     let token = Token::generate(word, gw.entropy.as_ref());
@@ -196,9 +196,9 @@ pub(super) async fn rotate(mut visit: Visit) -> Result<Reply, No> {
     let keys = gw.store.keys().await?;
     let found = keys.iter().find(|key| key.id == old).ok_or_else(|| No::new(Code::StoreNotFound))?;
     let word = match found.kind {
-        KeyKind::Agent(_) => Kind::Agent,
-        KeyKind::Operator(..) => Kind::Operator,
-        KeyKind::Inbox(_) => Kind::Inbox,
+        KeyKind::Agent(_) => KindWord::Agent,
+        KeyKind::Operator(..) => KindWord::Operator,
+        KeyKind::Inbox(_) => KindWord::Inbox,
     };
     let token = Token::generate(word, gw.entropy.as_ref());
     let rotate = RotateKey {

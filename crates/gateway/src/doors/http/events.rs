@@ -34,7 +34,7 @@ struct Listener {
 /// `GET /v1/events`.
 pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
     let gw = Arc::clone(&visit.gw);
-    if gw.events.listeners() >= gw.config.limits.streams {
+    if gw.events.listeners() >= gw.config.limits.streams as usize {
         return Err(No::new(Code::DoorTooMany));
     }
     let text = visit.last_event.clone().or(visit.asked("after")?);

@@ -1,0 +1,1 @@
+//! Files (placeholder while the real one is merged).
