@@ -14,6 +14,8 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, CallId, Timestamp};
 
+pub mod files;
+
 /// Something a service does, as a future that can be stored.
 pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
 
