@@ -218,6 +218,11 @@ impl Gateway {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner).forget(hold);
     }
 
+    /// The database as the stop lane reaches it: not behind ordinary work.
+    pub(crate) fn stop_lane(&self) -> &Store {
+        &self.store
+    }
+
     /// Refuses new work while the gateway is not open or has no room for its record.
     pub(crate) fn takes_calls(&self) -> Result<(), No> {
         match (self.phase(), self.room()) {

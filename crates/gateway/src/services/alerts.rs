@@ -39,7 +39,7 @@ impl Alerts {
             Some(_) => return Err(Refusal::new(Code::SchemaWrongType).with_text("status is `open` or `all`")),
         };
         let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(50).clamp(1, 200);
-        let filter = AlertFilter { open_only, severity_at_least: None, agent: Some(ask.action.agent().clone()) };
+        let filter = AlertFilter { open_only, severity_at_least: Severity::Info, agent: Some(ask.action.agent().clone()) };
         let limit = u32::try_from(limit).unwrap_or(50);
         let found = self.store.alerts(filter, None, limit).await.map_err(refuse)?;
         let alerts: Vec<Value> = found.iter().map(as_json).collect();
@@ -95,8 +95,9 @@ pub fn as_json(alert: &sluice_store::Alert) -> Value {
         "severity": alert.message.severity.as_str(),
         "body": alert.message.body,
         "created_at": alert.created_at.to_string(),
-        "acknowledged_by": alert.acked_by,
-        "acknowledged_at": alert.acked_at.map(|at| at.to_string()),
+        "sent_by": alert.sent_by,
+        "acknowledged_by": alert.acknowledged.as_ref().map(|(by, _)| by),
+        "acknowledged_at": alert.acknowledged.as_ref().map(|(_, at)| at.to_string()),
     })
 }
 

@@ -12,7 +12,7 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, CapabilityName, HoldId};
+use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
 use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
 
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
@@ -35,7 +35,18 @@ pub struct State {
 struct Kept {
     shelf: String,
     key: String,
-    value: Option<String>,
+    item: Option<KeptItem>,
+}
+
+/// A value as it was.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptItem {
+    value: String,
+    version: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    by: AgentName,
+    size: u64,
 }
 
 /// A capability of this service, taken apart.
@@ -150,9 +161,16 @@ impl State {
         }
         let key = wanted.key().map_err(Trouble::Refused)?;
         let item = self.store.state_get(wanted.shelf.clone(), key.clone(), None).await.map_err(trouble)?;
-        let value = item.map(|item| item.value);
-        let print = print(value.as_deref());
-        let kept = Kept { shelf: shelf_text(&wanted.shelf), key, value };
+        let print = print(item.as_ref().map(|item| item.value.as_str()));
+        let item = item.map(|Item { value, version, created_at, updated_at, by, size, .. }| KeptItem {
+            value,
+            version,
+            created_at,
+            updated_at,
+            by,
+            size,
+        });
+        let kept = Kept { shelf: shelf_text(&wanted.shelf), key, item };
         let content = serde_json::to_vec(&kept).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
         Ok(Prepared { handle: None, before: Some((content, print)) })
     }
@@ -161,7 +179,17 @@ impl State {
         let (shelf, kept) = kept(before)?;
         let current = self.store.state_get(shelf.clone(), kept.key.clone(), None).await.map_err(trouble)?;
         let seen = current.map(|item| item.version);
-        self.store.state_put_back(permit.hold(), shelf, kept.key, kept.value, seen).await.map_err(trouble)?;
+        let Kept { key, item, .. } = kept;
+        let item = item.map(|KeptItem { value, version, created_at, updated_at, by, size }| Item {
+            key: key.clone(),
+            value,
+            version,
+            created_at,
+            updated_at,
+            by,
+            size,
+        });
+        self.store.state_put_back(permit.hold(), shelf, key, item, seen).await.map_err(trouble)?;
         Ok(Performed { receipt: "put back".into(), result: json!({"restored": true}), after: None, undo_until: None })
     }
 }

@@ -111,7 +111,7 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
         shown: body.digest,
         allowance,
     };
-    let decided = if denies { gw.store.stop().decide(decision).await? } else { gw.store.decide(decision).await? };
+    let decided = if denies { gw.stop_lane().decide(decision).await? } else { gw.store.decide(decision).await? };
     match decided {
         Decided::Now { approval, allowed, denied } => {
             for hold in &allowed {

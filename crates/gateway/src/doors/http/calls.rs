@@ -123,7 +123,7 @@ pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
 
 /// Stops a write, or says that it is too late and what it is now.
 pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply, No> {
-    let cancelled = gw.store.stop().cancel(hold, by).await.map_err(|error| match error {
+    let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
         sluice_store::StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
         other => other.into(),
     })?;
@@ -179,6 +179,25 @@ fn about(gw: &Gateway) -> &About {
     &gw.about
 }
 
+/// Every state a held write can be in.
+const STATES: [&str; 15] = [
+    "awaiting_approval",
+    "held",
+    "ready",
+    "preparing",
+    "armed",
+    "in_doubt",
+    "needs_human",
+    "stale",
+    "done",
+    "cancelled",
+    "denied",
+    "expired",
+    "dead",
+    "discarded",
+    "blocked",
+];
+
 /// What a filter of held writes looks for.
 pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
     let own = visit.visitor()?.agent().cloned();
@@ -189,6 +208,10 @@ pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
         (None, asked) => asked,
     };
     let states = visit.asked::<String>("state")?.unwrap_or_default();
-    let states = states.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let known = |word: &str| STATES.into_iter().find(|known| *known == word);
+    let states = states.split(',').filter(|word| !word.is_empty()).map(known).collect::<Option<Vec<_>>>();
+    let states = states.ok_or_else(|| {
+        No::saying(Code::SchemaWrongType, &format!("state is one or more of {}", STATES.join(", ")))
+    })?;
     Ok(HoldFilter { agent, service: visit.asked("service")?, states, session: visit.asked("session_id")?, newest_first: true })
 }

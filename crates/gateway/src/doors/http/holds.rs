@@ -195,7 +195,7 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
         let first = u128::from(u64::try_from(since.max(0)).unwrap_or(0)) << 80;
         let mut after = HoldId::from_bits(first);
         loop {
-            let filter = HoldFilter { agent: Some(agent.clone()), states: vec!["done".into()], ..HoldFilter::default() };
+            let filter = HoldFilter { agent: Some(agent.clone()), states: vec!["done"], ..HoldFilter::default() };
             let page = gw.store.holds_page(filter, Some(after), 200).await?;
             let Some(last) = page.last() else { break };
             after = last.id;

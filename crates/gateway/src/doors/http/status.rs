@@ -65,13 +65,13 @@ pub struct LogView {
 pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
     let gw = &visit.gw;
     let policy = gw.policy.get();
-    let freezes = gw.store.stop().freezes().await?;
+    let freezes = gw.stop_lane().freezes().await?;
     let mut audit = Vec::new();
     for (log, head) in gw.store.logs().await? {
         let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
         audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
     }
-    let severe = AlertFilter { open_only: true, severity_at_least: Some(Severity::Warning), agent: None };
+    let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -139,7 +139,7 @@ pub struct Frozen {
 
 /// `GET /v1/freezes`.
 pub(super) async fn freezes(visit: Visit) -> Result<Reply, No> {
-    let data = visit.gw.store.stop().freezes().await?.iter().map(FreezeView::from).collect();
+    let data = visit.gw.stop_lane().freezes().await?.iter().map(FreezeView::from).collect();
     Ok(Reply::json(200, &Page::<FreezeView> { data, next_cursor: None, has_more: false }))
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
         return Err(No::saying(Code::SchemaWrongType, "a reason has at most 500 characters"));
     }
     let scope = scope(agent, service)?;
-    let in_flight = visit.gw.store.stop().freeze(scope.clone(), visit.actor()?, reason).await?;
+    let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
     visit.gw.events.wrote();
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
     Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight }))
@@ -178,11 +178,10 @@ fn scope(agent: Option<AgentName>, service: Option<ServiceName>) -> Result<Scope
 pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let severity = match visit.asked::<String>("severity")?.as_deref() {
-        None => None,
-        Some("info") => Some(Severity::Info),
-        Some("action") => Some(Severity::Action),
-        Some("warning") => Some(Severity::Warning),
-        Some("critical") => Some(Severity::Critical),
+        None | Some("info") => Severity::Info,
+        Some("action") => Severity::Action,
+        Some("warning") => Severity::Warning,
+        Some("critical") => Severity::Critical,
         Some(_) => {
             let text = "severity is `info`, `action`, `warning` or `critical`";
             return Err(No::saying(Code::SchemaWrongType, text));
