@@ -21,7 +21,7 @@ use crate::config::{Agents, Config, Database};
 use crate::rooms::leak::NoPatterns;
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
-use crate::services::files::{Access, Files, Root, Roots};
+use crate::services::files::{self, Files, Root, Roots};
 use crate::services::state::State;
 use crate::services::{Service, Services};
 use crate::{Gateway, Parts, policies};
@@ -125,8 +125,8 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
 
 fn open_store(config: &Config, world: &World) -> Result<Store, StoreError> {
     match &config.database {
-        Database::Sqlite(path) => Store::open_file(path, config.node.clone(), Arc::clone(&world.clock)),
-        Database::Postgres(url) => Store::open_server(url.expose(), config.node.clone()),
+        Database::File(path) => Store::open_file(path, config.node.clone(), Arc::clone(&world.clock)),
+        Database::Server(url) => Store::open_server(url.expose(), config.node.clone()),
     }
 }
 
@@ -171,6 +171,23 @@ fn write_private(folder: &Path, path: &Path, content: &[u8]) -> std::io::Result<
     file.sync_all()
 }
 
+/// The folders opened to agents.
+fn open_folders(config: &Config, world: &World) -> Result<Files, OpenError> {
+    let list = config.filesystem.roots.iter().map(|root| Root {
+        path: root.path.display().to_string(),
+        agents: match &root.agents {
+            Agents::All => files::Agents::All,
+            Agents::Named(names) => files::Agents::Named(names.clone()),
+        },
+        read_only: root.read_only,
+    });
+    let roots = Roots { list: list.collect(), allow_hard_links: config.filesystem.allow_hard_links };
+    Files::new(roots, Arc::clone(&world.clock)).map_err(|error| OpenError::Folder {
+        path: "filesystem.roots".into(),
+        why: error.to_string(),
+    })
+}
+
 /// Everything behind the gate that the gateway itself provides.
 fn services(
     config: &Config,
@@ -184,7 +201,7 @@ fn services(
     let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
     let mut services = Services::default().with(name("state")?, state).with(name("alerts")?, alerts);
     if !config.filesystem.roots.is_empty() {
-        let files = files(config, world)?;
+        let files = open_folders(config, world)?;
         services = services.with_files(name("filesystem")?, Arc::new(files));
     }
     let mut offered: BTreeSet<CapabilityName> =

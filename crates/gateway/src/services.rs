@@ -30,7 +30,6 @@ pub const ELSEWHERE: &str = "the caller carries it out";
 /// so that a yes to it can never be used to carry anything out.
 pub const CHECKED: &str = "check:";
 
-pub mod files;
 
 /// Something a service does, as a future that can be stored.
 pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;

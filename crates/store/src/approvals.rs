@@ -344,6 +344,8 @@ impl Decision {
                 holds::shift(desk, hold, [Move::Approve { not_before }], &why)?;
                 allowed.push(id);
             } else {
+                // Whoever reads the write later finds the question, and what the person wrote along.
+                let hold = Hold { consent: Some(approval.id), ..hold };
                 holds::shift(desk, hold, [Move::Deny { at: now }], &why)?;
                 denied.push(id);
             }

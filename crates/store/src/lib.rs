@@ -493,11 +493,11 @@ impl Store {
         self.submit(rollbacks::Undo { hold, present, by }).await
     }
 
-    /// Forgets rollback points that can no longer be used.
+    /// Ends rollback points that can no longer be used. Gives them as they were, so that what they kept can go.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn expire_rollbacks(&self, limit: u32) -> Result<u32, StoreError> {
+    pub async fn expire_rollbacks(&self, limit: u32) -> Result<Vec<Point>, StoreError> {
         self.submit(rollbacks::ExpireDue { limit }).await
     }
 

@@ -104,6 +104,26 @@ impl Query for Approvals {
     }
 }
 
+const BY_STATE: &str = "SELECT state, COUNT(*) FROM holds WHERE state NOT IN \
+     ('done', 'cancelled', 'denied', 'expired', 'discarded', 'blocked') GROUP BY state ORDER BY state";
+
+/// How many writes are in which state, those that are over left out.
+struct ByState;
+
+impl Query for ByState {
+    type Out = Vec<(String, u64)>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let rows = tx.rows(BY_STATE, &[]).await?;
+        rows.into_iter()
+            .map(|row| {
+                let mut row = row.of("holds");
+                Ok((row.text()?, row.count()?))
+            })
+            .collect()
+    }
+}
+
 /// Nothing but a commit: the node's row says that it is alive.
 struct Beat;
 
@@ -126,6 +146,14 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Hold>, StoreError> {
         self.ask(Holds { filter, after, limit }).await
+    }
+
+    /// How many writes are in which state, those that are over left out.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn holds_by_state(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.ask(ByState).await
     }
 
     /// The writes a call became.

@@ -8,12 +8,14 @@ use sluice_core::capability::EffectClass;
 use sluice_core::grace::{self, Overdue};
 use sluice_core::hold::{DOUBT_ROUNDS, Hold, HoldState, Move, Phase, Staleness};
 use sluice_core::ids::MessageId;
+use sluice_core::rollback::Fingerprint;
 use sluice_core::{HoldId, NodeName, Span, Timestamp, backoff};
 
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
+use crate::rollbacks::{self, Point};
 use crate::release;
 use crate::results;
 use crate::sql::{Tx, params};
@@ -250,6 +252,10 @@ pub enum Evidence {
         receipt: String,
         /// What the agent is told, as JSON.
         result: Option<String>,
+        /// Hash of the object's state now, if it can be undone.
+        after: Option<Fingerprint>,
+        /// Until when the service itself can take it back.
+        service_until: Option<Timestamp>,
     },
     /// It is provably not there.
     Absent,
@@ -269,9 +275,14 @@ impl UseCase for Resolve {
         let now = desk.now;
         let settled = since + hold.class.settle();
         let why = Why::by(desk.actor());
+        let point = rollbacks::of_hold(desk, hold.id).await?;
         match &self.evidence {
-            Evidence::Applied { receipt, result } => {
+            Evidence::Applied { receipt, result, after, service_until } => {
                 results::keep(desk, hold.id, result.as_deref());
+                // What is proven by looking can be taken back like what was seen to happen.
+                if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
+                    rollbacks::seal(desk, point, *after, *service_until)?;
+                }
                 holds::shift(desk, hold, [Move::Complete { receipt: receipt.clone(), at: now }], &why)
             }
             // An index that lags shows an absence that is none. And nothing is ever absent for an

@@ -114,17 +114,15 @@ pub(crate) struct ExpireDue {
 }
 
 impl UseCase for ExpireDue {
-    type Out = u32;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u32, StoreError> {
+    type Out = Vec<Point>;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Point>, StoreError> {
         let now = desk.now;
         let rows = desk.rows(EXPIRED, params![now, self.limit]).await?;
         let points = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
-        let mut ended = 0;
-        for point in points {
-            shift(desk, point, |state| state.expire(now))?;
-            ended += 1;
+        for point in &points {
+            shift(desk, point.clone(), |state| state.expire(now))?;
         }
-        Ok(ended)
+        Ok(points)
     }
 }
 

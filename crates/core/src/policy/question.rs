@@ -68,7 +68,7 @@ impl fmt::Debug for Question<'_> {
 }
 
 /// Counts earlier calls. The database is behind it in the gateway.
-pub trait Rates {
+pub trait Rates: Sync {
     /// How many calls of this agent were counted under this key within the last `window`.
     fn count(&self, agent: &AgentName, key: RateKey, window: Span) -> u64;
 }

@@ -54,12 +54,12 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     // A thousand entries, or five minutes, whichever comes first.
     checkpoint(gw, if round.is_multiple_of(SIGN) { 1 } else { 1_000 }).await?;
     if round.is_multiple_of(PRUNE) {
-        for point in gw.store.expired_rollbacks(PAGE).await? {
-            if let Ok(service) = gw.services.for_service(&point.service) {
+        for point in gw.store.expire_rollbacks(PAGE).await? {
+            let hold = gw.store.hold(point.hold).await?;
+            if let Some(service) = hold.and_then(|hold| gw.services.for_service(&hold.service).ok()) {
                 service.forget(&point.content).await;
             }
         }
-        gw.store.expire_rollbacks(PAGE).await?;
         gw.store.prune(gw.now(), PAGE).await?;
     }
     Ok(())

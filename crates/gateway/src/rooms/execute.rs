@@ -77,7 +77,7 @@ async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
     match arm(gw, hold, prepared).await? {
         Armed::Stopped(outcome) => Ok(outcome),
         Armed::Permit(permit, before) => {
-            let work = service.perform(permit, hold, before.as_deref());
+            let work = service.perform(*permit, hold, before.as_deref());
             Ok(outcome_of(timeout(DEADLINE.as_duration(), work).await.unwrap_or(Err(Trouble::Unclear))))
         }
     }

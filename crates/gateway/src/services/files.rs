@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, AgentName, Clock};
+use sluice_core::{Action, AgentName, CapabilityName, Clock};
 use tokio::sync::Semaphore;
 
 use self::arguments::Arguments;
@@ -141,7 +142,7 @@ impl Inner {
 
     fn perform(&self, permit: Permit, before: Option<&[u8]>) -> Result<Performed, Trouble> {
         let working =
-            Working { scope: &self.scope, hold: permit.hold(), action: permit.action(), now: self.clock.0.now() };
+            Working { keeps: true, scope: &self.scope, hold: permit.hold(), action: permit.action(), now: self.clock.0.now() };
         let Some(before) = before else { return show(working) };
         let plan = Plan::read(before).map_err(trouble)?;
         if plan.hold != permit.hold() {
@@ -192,6 +193,18 @@ fn show(working: Working<'_>) -> Result<Performed, Trouble> {
 }
 
 impl Service for Files {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        capability.as_str().starts_with("filesystem.")
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let action = action.clone();
+            let seen = self.blocking(move |inner| plan::foresee(&inner.scope, &action, inner.clock.0.now()));
+            seen.await.unwrap_or_else(|| Err(broken()))
+        })
+    }
+
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         Box::pin(async move {
             let asked = Asked { action: ask.action.clone(), call: ask.call };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sluice_core::ids::{KeyId, RequestId};
-use sluice_core::{Actor, AgentName, Clock as _, Ids as _, PersonName, Span};
+use sluice_core::{Actor, AgentName, Clock as _, Entropy as _, PersonName, Span};
 use sluice_gateway::config::{Around, Config};
 use sluice_gateway::corridor::{self, Answer};
 use sluice_gateway::keys::{KindWord, Token};
@@ -18,20 +18,21 @@ use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
 use sluice_gateway::{Gateway, No};
 use sluice_store::{KeyKind, NewKey, Role};
 use sluice_testkit::clock::ManualClock;
-use sluice_testkit::ids::{SeededEntropy, SplitMix};
+use sluice_testkit::ids::SeededEntropy;
 
 /// Ids that start with the house's time, as real ones do.
 #[derive(Debug)]
 pub struct HouseIds {
     clock: ManualClock,
-    random: std::sync::Mutex<SplitMix>,
+    random: SeededEntropy,
 }
 
 impl sluice_core::Ids for HouseIds {
     fn mint(&self) -> u128 {
         let millis = u128::try_from(self.clock.now().as_millis()).unwrap();
-        let mut random = self.random.lock().unwrap();
-        millis << 80 | u128::from(random.next()) << 16 | u128::from(random.next() & 0xffff)
+        let mut random = [0; 16];
+        self.random.fill(&mut random);
+        millis << 80 | u128::from_be_bytes(random) >> 48
     }
 }
 
@@ -92,7 +93,7 @@ impl House {
         );
         fs::write(root.join("sluice.yaml"), config).unwrap();
         let clock = ManualClock::default();
-        let ids = HouseIds { clock: clock.clone(), random: std::sync::Mutex::new(SplitMix::new(7)) };
+        let ids = HouseIds { clock: clock.clone(), random: SeededEntropy::new(8) };
         let world = World {
             clock: Arc::new(clock.clone()),
             ids: Arc::new(ids),

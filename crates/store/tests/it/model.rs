@@ -57,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Ending::Unclear,
     ]);
     let evidence = prop::sample::select(vec![
-        Evidence::Applied { receipt: "r".into(), result: None },
+        Evidence::Applied { receipt: "r".into(), result: None, after: None, service_until: None },
         Evidence::Absent,
         Evidence::Inconclusive,
     ]);

@@ -21,11 +21,30 @@ const ALWAYS: Span = Span::from_hours(30 * 24);
 /// Most writes of a card that are shown.
 const SHOWN: usize = 100;
 
+/// Every state a question can be in.
+const STATES: [&str; 9] = [
+    "pending",
+    "approved",
+    "consumed",
+    "denied",
+    "superseded",
+    "expired",
+    "withdrawn",
+    "lapsed",
+    "revoked",
+];
+
 /// `GET /v1/approvals`.
 pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let after: Option<ApprovalId> = visit.asked("cursor")?;
-    let filter = ApprovalFilter { state: visit.asked("state")?, agent: visit.asked::<AgentName>("agent")? };
+    let state = match visit.asked::<String>("state")? {
+        None => None,
+        Some(word) => Some(STATES.into_iter().find(|known| *known == word).ok_or_else(|| {
+            No::saying(Code::SchemaWrongType, &format!("state is one of {}", STATES.join(", ")))
+        })?),
+    };
+    let filter = ApprovalFilter { state, agent: visit.asked::<AgentName>("agent")? };
     let found = visit.gw.store.approvals_page(filter, after, limit + 1).await?;
     let cards = found.into_iter().map(|approval| Card { approval, items: Vec::new() });
     let views = cards.map(|card| ApprovalView::of(&card, Vec::new())).collect();

@@ -142,12 +142,22 @@ pub(crate) struct Working<'a> {
     pub hold: HoldId,
     pub action: &'a Action,
     pub now: Timestamp,
+    /// Whether what it takes to go back is kept; not while only looking ahead.
+    pub keeps: bool,
+}
+
+/// Works a write out without keeping anything: says no where it would say no now.
+pub(crate) fn foresee(scope: &Scope, action: &Action, now: Timestamp) -> Result<(), Refusal> {
+    work_out(Working { scope, hold: HoldId::from_bits(0), action, now, keeps: false }).map(drop)
 }
 
 /// Works a write out and keeps what it takes to go back. Nothing for a call that only shows.
 pub(crate) fn make(scope: &Scope, hold: &Hold, now: Timestamp) -> Result<Option<Plan>, Refusal> {
-    let working = Working { scope, hold: hold.id, action: &hold.action, now };
-    match hold.action.capability().as_str() {
+    work_out(Working { scope, hold: hold.id, action: &hold.action, now, keeps: true })
+}
+
+fn work_out(working: Working<'_>) -> Result<Option<Plan>, Refusal> {
+    match working.action.capability().as_str() {
         "filesystem.write" | "filesystem.append" => working.content().map(Some),
         "filesystem.edit" if working.arguments().flag("dry_run") => {
             working.edit().map(drop)?;
@@ -178,6 +188,11 @@ impl<'a> Working<'a> {
         edit::work_out(self.scope, &self.place("path")?, self.arguments())
     }
 
+    /// Keeps the old content of an object, unless this only looks ahead.
+    fn keep(self, object: &mut Object, n: usize, content: &[u8]) -> Result<(), Refusal> {
+        if self.keeps { object.keep(self.scope, self.hold, n, content) } else { Ok(()) }
+    }
+
     fn plan(self, kind: Kind, objects: Vec<Object>) -> Plan {
         Plan { v: 1, hold: self.hold, kind, objects, folders: Vec::new(), until: self.now + RETENTION }
     }
@@ -195,7 +210,7 @@ impl<'a> Working<'a> {
         let content = new_content(self, seen.content.as_deref())?;
         let mut object = self.put(&place, &seen, mode_after(&seen.print, NEW_FILE), &content)?;
         if let Some(old) = &seen.content {
-            object.keep(self.scope, self.hold, 0, old)?;
+            self.keep(&mut object, 0, old)?;
         }
         Ok(Plan { folders, ..self.plan(Kind::Put, vec![object]) })
     }
@@ -209,7 +224,7 @@ impl<'a> Working<'a> {
             let mode = mode_after(&file.seen.print, NEW_FILE);
             let mut object = self.put(&file.place, &file.seen, mode, file.text.as_bytes())?;
             object.places = file.places;
-            object.keep(self.scope, self.hold, n, file.seen.content.as_deref().unwrap_or_default())?;
+            self.keep(&mut object, n, file.seen.content.as_deref().unwrap_or_default())?;
             objects.push(object);
         }
         if objects.is_empty() {
@@ -228,7 +243,7 @@ impl<'a> Working<'a> {
         let source_mode = from.print.mode().unwrap_or(NEW_FILE) & 0o777;
         let mut object = self.put(&destination, &seen, mode_after(&seen.print, source_mode), content)?;
         if let Some(old) = &seen.content {
-            object.keep(self.scope, self.hold, 0, old)?;
+            self.keep(&mut object, 0, old)?;
         }
         Ok(self.plan(Kind::Put, vec![object]))
     }
@@ -246,7 +261,7 @@ impl<'a> Working<'a> {
         let first = Object::new(self.scope, &source, from.clone(), Print::absent())?;
         let mut second = Object::new(self.scope, &destination, seen.print, from)?;
         if let Some(old) = &seen.content {
-            second.keep(self.scope, self.hold, 1, old)?;
+            self.keep(&mut second, 1, old)?;
         }
         Ok(self.plan(Kind::Rename, vec![first, second]))
     }
@@ -263,7 +278,9 @@ impl<'a> Working<'a> {
             check_empty(self.scope, &place)?;
         }
         let plan = self.plan(Kind::Rename, Vec::new());
-        trash::note(ground, self.hold, &Origin { path: place.path.clone(), at: self.now, until: plan.until })?;
+        if self.keeps {
+            trash::note(ground, self.hold, &Origin { path: place.path.clone(), at: self.now, until: plan.until })?;
+        }
         let item = self.scope.within(&ground.path, &trash::way(self.hold, place.name()))?;
         let first = Object::new(self.scope, &place, print.clone(), Print::absent())?;
         let second = Object::new(self.scope, &item, Print::absent(), print)?;

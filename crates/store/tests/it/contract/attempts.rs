@@ -138,7 +138,7 @@ fn writes_to_one_object_leave_one_after_the_other_and_others_do_not_wait() {
         crate::engines::resolve(
             world,
             &world.hold(first),
-            sluice_store::Evidence::Applied { receipt: "r".into(), result: None },
+            sluice_store::Evidence::Applied { receipt: "r".into(), result: None, after: None, service_until: None },
         )
         .unwrap();
         assert_eq!(ours(&world.claim_due()), [second]);
