@@ -35,8 +35,8 @@ use serde_json::Value;
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Span, json};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -49,9 +49,27 @@ use crate::rooms::identity::{self, Visitor};
 use crate::{Gateway, No};
 
 /// What is said to a connection too many.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n\
-connection: close\r\ncontent-length: 99\r\n\r\n\
-{\"type\":\"about:blank\",\"title\":\"door.overloaded\",\"status\":503,\"code\":\"door.overloaded\",\"retry\":\"after\"}";
+const FULL: &str = "{\"type\":\"urn:sluice:problem:door.overloaded\",\"title\":\"the gateway has more work than it can \
+take\",\"status\":503,\"detail\":\"too many connections\",\"code\":\"door.overloaded\",\"hint\":\"wait as long as advised \
+and send the same call again\",\"retry\":\"after\",\"retry_after_ms\":5000}";
+
+/// Tells a connection too many to come again, and waits a moment until it has heard.
+async fn turn_away(mut stream: TcpStream) {
+    let length = FULL.len();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n\
+         connection: close\r\ncontent-length: {length}\r\n\r\n{FULL}"
+    );
+    // Closed with bytes unread, the line would be reset and the answer lost.
+    let _heard = timeout(Span::from_secs(1).as_duration(), async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    })
+    .await;
+}
 
 /// One listener's door.
 #[derive(Debug)]
@@ -88,12 +106,10 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
             _ = stop.changed() => break,
         };
         while connections.try_join_next().is_some() {}
-        let Ok((mut stream, peer)) = accepted else { continue };
+        let Ok((stream, peer)) = accepted else { continue };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             // Told why, instead of waiting in a queue that may never move.
-            connections.spawn(async move {
-                let _gone = timeout(Span::from_secs(1).as_duration(), stream.write_all(FULL)).await;
-            });
+            connections.spawn(turn_away(stream));
             continue;
         };
         // Small answers leave at once.

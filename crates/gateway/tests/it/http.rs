@@ -55,6 +55,7 @@ async fn open(plan: Plan) -> Open {
         let gw: Arc<Gateway> = Arc::clone(&house.gw);
         tasks.spawn(serve(Door::new(gw, lane).unwrap(), listener, None, stopped.clone()));
     }
+    tasks.spawn(sluice_gateway::loops::events::run(Arc::clone(&house.gw), stopped));
     Open { house, main: addresses[0], stop: addresses[1], _ends: ends, _tasks: tasks }
 }
 

@@ -12,6 +12,7 @@ async fn thousand() -> House {
     let config = "holds: {delays: {\"filesystem.*\": 30s}}\nbatch: {services: {filesystem: {limit: 5, window: 10m}}}\n";
     let mut house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
     for n in 0..1000 {
+        house.pass(Span::from_millis(1));
         let arguments = json!({"path": house.path(&format!("{n:04}")), "content": n.to_string()});
         let answer = house.call("filesystem.write", arguments).await.unwrap();
         match answer {
