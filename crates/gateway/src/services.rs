@@ -85,8 +85,12 @@ pub trait Service: Send + Sync {
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>>;
 
     /// Carries a write out. `before` is what `prepare` found.
-    fn perform<'a>(&'a self, permit: Permit, hold: &'a Hold, before: Option<&'a [u8]>)
-    -> Work<'a, Result<Performed, Trouble>>;
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        before: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>>;
 
     /// Finds out whether a write in doubt happened.
     fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found>;
