@@ -74,7 +74,7 @@ impl Files {
     /// When a root cannot be opened or the kernel cannot confine paths to it.
     pub fn new(roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         let scope = Scope::open(roots)?;
-        let watches = Watches::new(Arc::clone(&clock)).map_err(|source| StartError::Watch { source })?;
+        let watches = Watches::new(Arc::clone(&clock));
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         Ok(Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing: Mutex::new(()) })))
     }

@@ -176,14 +176,16 @@ fn shift(scope: &Scope, shift: Shift<'_>) -> Result<(), Trouble> {
     renamed.map_err(|errno| match errno {
         Errno::EXIST | Errno::NOENT => Trouble::refused(Code::FilesChanged),
         Errno::XDEV => Trouble::Refused(
-            Refusal::new(Code::FilesFailed).with_text("source and destination are on different disks: copy, then delete"),
+            Refusal::new(Code::FilesFailed)
+                .with_text("source and destination are on different disks: copy, then delete"),
         ),
         other => trouble(refusal(other)),
     })?;
-    let is_ours = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| same_object(&now, shift.stat));
+    let is_ours =
+        rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| same_object(&now, shift.stat));
     // A folder is moved only while it is empty, which can be said for certain only where nobody reaches it.
-    let still_empty = super::open::kind(shift.stat) != rustix::fs::FileType::Directory
-        || check_empty(scope, shift.to).is_ok();
+    let still_empty =
+        super::open::kind(shift.stat) != rustix::fs::FileType::Directory || check_empty(scope, shift.to).is_ok();
     if !is_ours || !still_empty {
         if shift.replace || rename_new(&to, new, &from, name).is_err() {
             return Err(Trouble::Unclear);
@@ -262,8 +264,13 @@ fn is_ours(left: &Print, object: &Object) -> bool {
 /// The answer of an edit.
 fn edited(plan: &Plan, action: &Action, now: Option<&[Print]>) -> Value {
     let is_changed = |n: usize, object: &Object| now.is_none_or(|now| now.get(n) == Some(&object.after));
-    let changed: Vec<&Object> =
-        plan.objects.iter().enumerate().filter(|(n, object)| is_changed(*n, object)).map(|(_, object)| object).collect();
+    let changed: Vec<&Object> = plan
+        .objects
+        .iter()
+        .enumerate()
+        .filter(|(n, object)| is_changed(*n, object))
+        .map(|(_, object)| object)
+        .collect();
     let per_file: Vec<Value> =
         changed.iter().map(|object| json!({"path": object.path(), "replacements": object.places})).collect();
     let skipped: Vec<Value> = (plan.objects.iter().enumerate())
@@ -293,7 +300,8 @@ pub(crate) fn undo(scope: &Scope, plan: &Plan) -> Result<Performed, Trouble> {
 
 fn undone(plan: &Plan, now: &[Print]) -> Performed {
     let after = plan.with(now);
-    let paths: Vec<String> = plan.objects.iter().map(Object::path).filter(|path| !path.contains(trash::TRASH)).collect();
+    let paths: Vec<String> =
+        plan.objects.iter().map(Object::path).filter(|path| !path.contains(trash::TRASH)).collect();
     Performed {
         receipt: format!("undone {after}"),
         result: json!({"undone": true, "paths": paths}),

@@ -12,12 +12,14 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use sluice_core::refusal::{Code, Refusal};
 
-use super::open::{open_below, refusal, refusal_of, untouched};
+use super::open::{open_below, refusal, refusal_of, same_object, untouched};
 use super::roots::{Place, Scope};
 use crate::services::Trouble;
 
 /// Permissions of a file that is not finished. No other file has them, so what a crash leaves is known as ours.
 pub(crate) const UNFINISHED: u32 = 0o200;
+/// How often something newer is put in again.
+const BACK: u32 = 64;
 
 /// A new file beside the place it is for, complete and durable, under a name of ours.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Staged {
     beside: String,
     /// What is to be replaced, as it was when it was read.
     replaces: Option<Stat>,
+    /// The new file itself.
+    new: Stat,
     step: Step,
 }
 
@@ -57,9 +61,11 @@ impl Staged {
         let (folder, name) = scope.parent(putting.place)?;
         let name = name.to_owned();
         let file = create(&folder, &putting.beside)?;
+        let (beside, replaces) = (putting.beside, putting.replaces);
+        let new = rustix::fs::fstat(&file).map_err(refusal)?;
         // From here on, dropping it removes what was written.
-        let staged = Self { folder, name, beside: putting.beside, replaces: putting.replaces, step: Step::Beside };
-        fill(file, putting.content, putting.mode, putting.replaces.as_ref())?;
+        let mut staged = Self { folder, name, beside, replaces, new, step: Step::Beside };
+        staged.new = fill(file, putting.content, putting.mode, replaces.as_ref())?;
         Ok(staged)
     }
 
@@ -104,20 +110,34 @@ impl Staged {
         Ok(())
     }
 
-    /// Puts the old file back where it was. Only for what was exchanged.
+    /// Puts what was taken out back where it was. Only for what was exchanged.
+    ///
+    /// Somebody may replace the file once more while ours has the name. What comes out of an exchange must
+    /// therefore be what we put in; if it is newer, it is put in again, until nothing newer comes out.
     pub fn take_back(&mut self) -> Result<(), Trouble> {
         if self.step != Step::Swapped {
             return Err(Trouble::Unclear);
         }
+        // Until it is certain, nothing is removed.
+        self.step = Step::Placed;
         let (folder, beside, name) = (&self.folder, self.beside.as_str(), self.name.as_str());
-        let back = rustix::fs::renameat_with(folder, beside, folder, name, RenameFlags::EXCHANGE);
-        if back.is_err() {
-            // The old file stays beside the new one. Removing it would lose it.
-            self.step = Step::Placed;
-            return Err(Trouble::Unclear);
+        let out = || rustix::fs::statat(folder, beside, AtFlags::SYMLINK_NOFOLLOW).map_err(|_| Trouble::Unclear);
+        let (mut ours, mut theirs) = (self.new, out()?);
+        for _ in 0..BACK {
+            rustix::fs::renameat_with(folder, beside, folder, name, RenameFlags::EXCHANGE)
+                .map_err(|_| Trouble::Unclear)?;
+            let came_out = out()?;
+            if untouched(&came_out, &ours) {
+                self.step = Step::Beside;
+                return Ok(());
+            }
+            if same_object(&came_out, &ours) {
+                // Somebody wrote into it. Both stay, and a person looks.
+                return Err(Trouble::Unclear);
+            }
+            (ours, theirs) = (theirs, came_out);
         }
-        self.step = Step::Beside;
-        Ok(())
+        Err(Trouble::Unclear)
     }
 
     /// Makes it durable and lets go of the old file.
@@ -156,7 +176,7 @@ fn create(folder: &OwnedFd, name: &str) -> Result<File, Refusal> {
 }
 
 /// Writes the content, then the permissions, and makes both durable.
-fn fill(mut file: File, content: &[u8], mode: u32, like: Option<&Stat>) -> Result<(), Refusal> {
+fn fill(mut file: File, content: &[u8], mode: u32, like: Option<&Stat>) -> Result<Stat, Refusal> {
     file.write_all(content).map_err(|error| refusal_of(&error))?;
     if let Some(like) = like {
         // Only a privileged gateway can give files away; for others the file becomes their own.
@@ -164,7 +184,8 @@ fn fill(mut file: File, content: &[u8], mode: u32, like: Option<&Stat>) -> Resul
     }
     // SECURITY: set-user-id and set-group-id belonged to the old content and are not given to the new.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777)).map_err(refusal)?;
-    file.sync_all().map_err(|error| refusal_of(&error))
+    file.sync_all().map_err(|error| refusal_of(&error))?;
+    rustix::fs::fstat(&file).map_err(refusal)
 }
 
 /// A file of ours in a folder of ours: created, filled and made durable.

@@ -19,6 +19,8 @@ const LONGEST_PATH: usize = 4095;
 const LONGEST_NAME: usize = 255;
 /// Kernel file systems. Nothing below them is a file in the sense of this service.
 const NEVER: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// The one folder below them with ordinary files in it.
+const MEMORY: &str = "/dev/shm";
 
 /// Who may use a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +56,9 @@ pub struct Roots {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Not the path of a folder that can be opened to agents.
-    #[error("the root `{path}` must be an absolute path without `.`, `..` and empty parts, below `/` and outside /proc, /sys and /dev")]
+    #[error(
+        "the root `{path}` must be an absolute path without `.`, `..` and empty parts, below `/` and outside /proc, /sys and /dev"
+    )]
     Path {
         /// As configured.
         path: String,
@@ -76,12 +80,6 @@ pub enum StartError {
     /// The kernel cannot confine a path to a folder.
     #[error("this kernel has no openat2 (Linux 5.6), without which paths cannot be confined to their root")]
     NoConfinement,
-    /// Changes cannot be watched.
-    #[error("changes of files cannot be watched")]
-    Watch {
-        /// What the kernel said.
-        source: notify::Error,
-    },
 }
 
 /// A root, opened.
@@ -118,7 +116,8 @@ impl Scope {
         for root in roots.list {
             let usable = spelling(&root.path).is_ok_and(|normal| normal == root.path)
                 && root.path != "/"
-                && !NEVER.iter().any(|never| way_below(never, &root.path).is_some());
+                && (!NEVER.iter().any(|never| way_below(never, &root.path).is_some())
+                    || way_below(MEMORY, &root.path).is_some_and(|way| !way.is_empty()));
             if !usable {
                 return Err(StartError::Path { path: root.path });
             }
@@ -366,7 +365,19 @@ mod tests {
                 allow_hard_links: false,
             })
         };
-        for bad in ["/", "/proc", "/proc/self", "/dev", "/sys/kernel", "srv", "/srv/", "/srv/../etc", ""] {
+        for bad in [
+            "/",
+            "/proc",
+            "/proc/self",
+            "/dev",
+            "/dev/shm",
+            "/dev/shmx",
+            "/sys/kernel",
+            "srv",
+            "/srv/",
+            "/srv/../etc",
+            "",
+        ] {
             assert!(matches!(open(bad), Err(StartError::Path { .. })), "{bad}");
         }
         assert!(matches!(open("/no/such/folder/anywhere"), Err(StartError::Open { .. })));

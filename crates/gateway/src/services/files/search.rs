@@ -3,6 +3,7 @@
 //! Takes a folder and a pattern; gives matches, or groups of them. Promise: linear in what it looks at,
 //! and what it looks at, reads and answers is bounded; an answer that is not whole says so.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use rustix::fs::FileType;
@@ -178,9 +179,9 @@ impl Groups {
         let all = self.groups.len() as u64;
         let mut groups: Vec<(String, Group)> = self.groups.into_iter().collect();
         if self.by_size {
-            groups.sort_by(|(_, one), (_, other)| other.total_size.cmp(&one.total_size));
+            groups.sort_by_key(|(_, group)| Reverse(group.total_size));
         } else if !self.by_key {
-            groups.sort_by(|(_, one), (_, other)| other.count.cmp(&one.count));
+            groups.sort_by_key(|(_, group)| Reverse(group.count));
         }
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let shown: Vec<Value> = groups

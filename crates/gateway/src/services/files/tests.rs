@@ -1,7 +1,7 @@
 //! What the filesystem service promises, on real folders.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -31,6 +31,7 @@ struct World {
 }
 
 /// A write on its way.
+#[derive(Debug)]
 struct Write {
     hold: Hold,
     before: Option<Vec<u8>>,

@@ -69,8 +69,8 @@ pub struct Changes {
 
 /// All watches.
 pub(crate) struct Watches {
-    watcher: Mutex<RecommendedWatcher>,
-    table: Arc<Mutex<Table>>,
+    clock: Arc<dyn Clock>,
+    table: Mutex<BTreeMap<String, Watch>>,
 }
 
 /// A watch to begin.
@@ -82,11 +82,17 @@ pub(crate) struct Begin<'a> {
     pub arguments: Arguments<'a>,
 }
 
-type Table = BTreeMap<String, Watch>;
-
 #[derive(Debug)]
 struct Watch {
     agent: AgentName,
+    seen: Arc<Mutex<Seen>>,
+    /// Its own: the kernel gives one folder only one number, so shared watchers would take each other's changes.
+    _watcher: RecommendedWatcher,
+}
+
+/// What a watch saw, and how it looks.
+#[derive(Debug)]
+struct Seen {
     path: String,
     /// The folder itself; as long as it is open, `through` is it and nothing else.
     folder: OwnedFd,
@@ -107,23 +113,8 @@ impl fmt::Debug for Watches {
 
 impl Watches {
     /// No watches yet.
-    pub fn new(clock: Arc<dyn Clock>) -> Result<Self, notify::Error> {
-        let table = Arc::new(Mutex::new(Table::new()));
-        let seen = Arc::clone(&table);
-        let config = notify::Config::default().with_follow_symlinks(false);
-        let watcher = RecommendedWatcher::new(
-            move |event: Result<Event, notify::Error>| {
-                let now = clock.now();
-                let mut table = lock(&seen);
-                match event {
-                    Ok(event) if event.need_rescan() => table.values_mut().for_each(Watch::lose),
-                    Ok(event) => table.values_mut().for_each(|watch| watch.take(&event, now)),
-                    Err(_) => table.values_mut().for_each(Watch::lose),
-                }
-            },
-            config,
-        )?;
-        Ok(Self { watcher: Mutex::new(watcher), table })
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, table: Mutex::default() }
     }
 
     /// Begins a watch.
@@ -142,57 +133,59 @@ impl Watches {
             }
         }
         // SECURITY: the kernel's own name for this descriptor, so that nothing can be swapped in between.
-        let through = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-        let mut watcher = lock(&self.watcher);
-        {
-            let mut table = lock(&self.table);
-            if table.values().filter(|watch| watch.agent == *begin.agent).count() >= PER_AGENT {
-                return Err(Refusal::new(Code::FilesTooManyWatches));
-            }
-            let watch = Watch {
-                agent: begin.agent.clone(),
-                path: place.path.clone(),
-                folder,
-                through: through.clone(),
-                kinds,
-                glob,
-                changes: VecDeque::new(),
-                last: 0,
-                dropped: 0,
-            };
-            table.insert(begin.watch_id.clone(), watch);
+        // With the dot it is the folder itself; without, a link to it, which a recursive watch leaves out.
+        let through = PathBuf::from(format!("/proc/self/fd/{}/.", folder.as_raw_fd()));
+        let seen = Seen {
+            path: place.path.clone(),
+            folder,
+            through: through.clone(),
+            kinds,
+            glob,
+            changes: VecDeque::new(),
+            last: 0,
+            dropped: 0,
+        };
+        let seen = Arc::new(Mutex::new(seen));
+        let mut table = lock(&self.table);
+        if table.values().filter(|watch| watch.agent == *begin.agent).count() >= PER_AGENT {
+            return Err(Refusal::new(Code::FilesTooManyWatches));
         }
         let mode = if recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
-        if let Err(error) = watcher.watch(&through, mode) {
-            lock(&self.table).remove(&begin.watch_id);
-            return Err(Refusal::new(Code::FilesFailed).because(error));
-        }
+        let watcher = self.watcher(Arc::clone(&seen)).and_then(|mut watcher| {
+            watcher.watch(&through, mode)?;
+            Ok(watcher)
+        });
+        let watcher = watcher.map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
+        table.insert(begin.watch_id.clone(), Watch { agent: begin.agent.clone(), seen, _watcher: watcher });
         Ok(json!({"watch_id": begin.watch_id, "path": place.path, "recursive": recursive}))
+    }
+
+    fn watcher(&self, seen: Arc<Mutex<Seen>>) -> Result<RecommendedWatcher, notify::Error> {
+        let clock = Arc::clone(&self.clock);
+        let take = move |event: Result<Event, notify::Error>| match event {
+            Ok(event) if !event.need_rescan() => lock(&seen).take(&event, clock.now()),
+            Ok(_) | Err(_) => lock(&seen).lose(),
+        };
+        RecommendedWatcher::new(take, notify::Config::default().with_follow_symlinks(false))
     }
 
     /// What a watch of this agent saw after a number.
     pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
         let table = lock(&self.table);
-        let watch = table.get(watch_id).filter(|watch| watch.agent == *agent)?;
-        let events = watch.changes.iter().filter(|change| change.number > after).cloned().collect();
-        Some(Changes { events, overflow: watch.dropped > after })
+        let seen = lock(&table.get(watch_id).filter(|watch| watch.agent == *agent)?.seen);
+        let events = seen.changes.iter().filter(|change| change.number > after).cloned().collect();
+        Some(Changes { events, overflow: seen.dropped > after })
     }
 
     /// Ends a watch of this agent.
     pub fn end(&self, agent: &AgentName, watch_id: &str) -> bool {
-        let mut watcher = lock(&self.watcher);
-        let through = lock(&self.table)
-            .get(watch_id)
-            .filter(|watch| watch.agent == *agent)
-            .map(|watch| watch.through.clone());
-        let Some(through) = through else { return false };
-        // First the kernel forgets it, then the descriptor is closed and its number may be used again.
-        let _ = watcher.unwatch(&through);
-        lock(&self.table).remove(watch_id).is_some()
+        let mut table = lock(&self.table);
+        let is_theirs = table.get(watch_id).is_some_and(|watch| watch.agent == *agent);
+        is_theirs && table.remove(watch_id).is_some()
     }
 }
 
-impl Watch {
+impl Seen {
     fn take(&mut self, event: &Event, now: Timestamp) {
         let Some(kind) = change_kind(&event.kind) else { return };
         if self.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&kind)) {

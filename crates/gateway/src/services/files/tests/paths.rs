@@ -92,7 +92,8 @@ fn links_are_never_followed_at_the_end_or_on_the_way() {
     symlink("/proc/self/root", world.root.join("magic")).unwrap();
     symlink("ordinary", world.root.join("inner")).unwrap();
     symlink("../outside", world.root.join("real/up")).unwrap();
-    for path in ["link", "folder", "folder/canary", "folder/new/deep", "magic", "magic/etc/passwd", "inner", "real/up/canary"]
+    for path in
+        ["link", "folder", "folder/canary", "folder/new/deep", "magic", "magic/etc/passwd", "inner", "real/up/canary"]
     {
         for (capability, answer) in everything_at(&world, &world.path(path)) {
             // The link is not what was deleted there: that there is something is all that is said.
