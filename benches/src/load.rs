@@ -127,6 +127,7 @@ impl Mails {
             allowance: None,
             expiry: Span::from_hours(1),
             reverses: None,
+            by: None,
         })
     }
 }

@@ -171,7 +171,7 @@ async fn step(store: &Store, ids: &dyn Ids, done: &AtomicUsize) -> anyhow::Resul
         let (wire, epoch) = (hold.action.digest(), hold.epoch);
         let arming = Arming { hold: hold.id, epoch, wire, handle: None, before: None };
         let _permit = store.arm(arming).await?;
-        let outcome = Outcome::Done { receipt: "receipt".into(), after: None, service_until: None };
+        let outcome = Outcome::Done { receipt: "receipt".into(), after: None, service_until: None, result: None };
         let finished = store.finish(Finish { hold: hold.id, epoch, outcome, message: MessageId::mint(ids) }).await?;
         anyhow::ensure!(finished.state.word() == "done", "ended as {}", finished.state.word());
         done.fetch_add(1, Ordering::Relaxed);

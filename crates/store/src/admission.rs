@@ -39,7 +39,7 @@ pub struct Admission {
     pub hold: HoldId,
     /// The question's id, if one has to be put.
     pub approval: ApprovalId,
-    /// The id of the message that carries the question.
+    /// The id of the message that carries the question, or tells people of it.
     pub message: MessageId,
     /// The key under which its content is committed to the record.
     pub record_key: [u8; 32],
@@ -77,6 +77,8 @@ pub struct Admission {
     pub expiry: Span,
     /// The write it takes back, if it is a rollback.
     pub reverses: Option<HoldId>,
+    /// Who really asked, where that is not the agent: an operator takes something back.
+    pub by: Option<Actor>,
 }
 
 /// One rate counter.
@@ -320,6 +322,11 @@ impl Admission {
     fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Admitted {
         let not_before = desk.now + self.delay;
         self.place(desk, HoldState::Held { not_before }, self.tier);
+        if self.tier == Tier::Notify {
+            let body = serde_json::json!({"call": self.call, "hold": self.hold, "agent": self.action.agent()});
+            let (id, topic) = (self.message, "call.notify".into());
+            outbox::put(desk, &Message { id, topic, severity: Severity::Info, body });
+        }
         Admitted::Held { hold: self.hold, not_before }
     }
 
@@ -372,7 +379,8 @@ impl Admission {
     }
 
     fn fact(&self, kind: &str, tier: Tier) -> Fact {
-        let mut fact = Fact::new(kind, Actor::Agent(self.action.agent().clone()))
+        let agent = || Actor::Agent(self.action.agent().clone());
+        let mut fact = Fact::new(kind, self.by.clone().unwrap_or_else(agent))
             .with("move", "admit")
             .with("capability", self.action.capability())
             .with("tier", tier)

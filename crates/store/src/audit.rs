@@ -249,7 +249,7 @@ async fn hashes<T: Tx>(tx: &mut T, sql: &'static str, params: Vec<Val>) -> Resul
         .collect()
 }
 
-fn entry(row: Row) -> Result<Sealed, StoreError> {
+pub(crate) fn entry(row: Row) -> Result<Sealed, StoreError> {
     let mut row = row.of("audit_entries");
     let seq = row.count()?;
     let hash = row.blob()?.try_into().map_err(|_| row.impossible("a hash does not have 32 bytes"))?;

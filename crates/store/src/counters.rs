@@ -17,7 +17,7 @@ pub(crate) const BLOCKED: &str = "blocked";
 
 const USED: &str = "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counters \
      WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot >= ?4";
-const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES (?1, ?2, ?3, ?4, ?5) \
+const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
 /// One admission per agent at a time, on whatever node: what it counts and remembers is read before
@@ -67,7 +67,9 @@ impl Counter<'_> {
     /// Counts something now.
     pub fn bump<T: Tx>(&self, desk: &mut Desk<'_, T>, weight: u32) {
         let slot = self.window.slot_of(desk.now);
-        desk.write(BUMP, params![self.kind, self.agent, self.name, slot, weight]);
+        // A slot counts until all of it is older than the window: never longer than this.
+        let until = desk.now + self.window.span + self.window.span;
+        desk.write(BUMP, params![self.kind, self.agent, self.name, slot, weight, until]);
     }
 }
 

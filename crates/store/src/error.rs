@@ -13,6 +13,12 @@ pub enum StoreError {
         /// What was looked for.
         what: &'static str,
     },
+    /// There is, or was, one of that name.
+    #[error("there is or was a {what} of that name")]
+    Exists {
+        /// What was to be made.
+        what: &'static str,
+    },
     /// Someone else moved it first.
     #[error("it has moved on since it was read")]
     Conflict,
@@ -128,7 +134,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "store.not_found",
-            Self::Conflict => "store.conflict",
+            Self::Exists { .. } | Self::Conflict => "store.conflict",
             Self::Move(IllegalMove::NoEdge { .. }) => "hold.too_late",
             Self::Move(IllegalMove::NotYet { .. }) => "hold.not_yet",
             Self::Arm(ArmError::Mismatch) => "execute.refused_mismatch",

@@ -7,11 +7,14 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod agents;
 mod ahead;
 mod allowances;
 mod approvals;
 mod audit;
+mod calls;
 mod counters;
+mod credentials;
 mod desk;
 mod error;
 mod freezes;
@@ -21,9 +24,12 @@ mod outbox;
 mod people;
 mod policies;
 mod postgres;
+mod prune;
 mod recovery;
 mod release;
+mod results;
 mod rollbacks;
+mod sessions;
 mod sql;
 mod sqlite;
 mod touch;
@@ -43,8 +49,11 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
 
 pub use admission::{Admission, Admitted, Rate};
+pub use agents::Agent;
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};
+pub use calls::{Closed, Ending};
+pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use error::StoreError;
 pub use freezes::{Freeze, Scope};
 pub use migrate::CURRENT as SCHEMA;
@@ -54,6 +63,7 @@ pub use policies::PolicyRecord;
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use rollbacks::Point;
+pub use sessions::Session;
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
 use crate::postgres::{Server, Time};
@@ -539,54 +549,6 @@ impl Store {
     /// When the database cannot be read.
     pub async fn prove(&self, log: NodeName, seq: u64) -> Result<Option<Proof>, StoreError> {
         self.ask(audit::Prove { log, seq }).await
-    }
-
-    /// Writes down the rules that are in force from now on.
-    ///
-    /// # Errors
-    /// When that cannot be recorded.
-    pub async fn policy_loaded(&self, version: String, sources: String, by: Actor) -> Result<(), StoreError> {
-        self.submit(policies::InForce { version, sources, by }).await
-    }
-
-    /// The rules of one version.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn policy(&self, version: &str) -> Result<Option<PolicyRecord>, StoreError> {
-        self.ask(policies::ByVersion(version.to_owned())).await
-    }
-
-    /// The rules that were in force, the latest first.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn policy_history(&self, limit: u32) -> Result<Vec<PolicyRecord>, StoreError> {
-        self.ask(policies::History { limit }).await
-    }
-
-    /// Messages whose time has come.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn outbox(&self, now: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
-        self.ask(outbox::Due { now, limit }).await
-    }
-
-    /// Records that a message was delivered.
-    ///
-    /// # Errors
-    /// When that cannot be recorded; the message will be delivered again.
-    pub async fn delivered(&self, id: MessageId) -> Result<(), StoreError> {
-        self.submit(outbox::Delivery::Sent(id)).await
-    }
-
-    /// Puts a failed delivery off.
-    ///
-    /// # Errors
-    /// When that cannot be recorded.
-    pub async fn deliver_later(&self, id: MessageId, at: Timestamp) -> Result<(), StoreError> {
-        self.submit(outbox::Delivery::Again { id, at }).await
     }
 }
 

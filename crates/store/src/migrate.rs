@@ -11,7 +11,10 @@ pub(crate) struct Migration {
 }
 
 /// Every step there ever was.
-pub(crate) const ALL: &[Migration] = &[Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") }];
+pub(crate) const ALL: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") },
+    Migration { version: 2, sql: include_str!("../migrations/0002_gateway.sql") },
+];
 
 /// The schema this release writes.
 pub const CURRENT: i64 = {

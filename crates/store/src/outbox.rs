@@ -4,6 +4,7 @@ use serde_json::Value;
 use sluice_core::Timestamp;
 use sluice_core::ids::MessageId;
 
+use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
@@ -113,4 +114,30 @@ fn decode(row: Row) -> Result<Undelivered, StoreError> {
     let body = serde_json::from_str(&body).map_err(|_| row.impossible("a body that is not JSON"))?;
     let (attempts, created_at) = (row.count()?, row.time()?);
     Ok(Undelivered { message: Message { id, topic, severity, body }, attempts, created_at })
+}
+
+impl Store {
+    /// Messages whose time has come.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn outbox(&self, now: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
+        self.ask(Due { now, limit }).await
+    }
+
+    /// Records that a message was delivered.
+    ///
+    /// # Errors
+    /// When that cannot be recorded; the message will be delivered again.
+    pub async fn delivered(&self, id: MessageId) -> Result<(), StoreError> {
+        self.submit(Delivery::Sent(id)).await
+    }
+
+    /// Puts a failed delivery off.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn deliver_later(&self, id: MessageId, at: Timestamp) -> Result<(), StoreError> {
+        self.submit(Delivery::Again { id, at }).await
+    }
 }

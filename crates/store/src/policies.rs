@@ -3,6 +3,7 @@
 use sluice_core::audit::Fact;
 use sluice_core::{Actor, Timestamp};
 
+use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Tx, params};
@@ -69,4 +70,30 @@ impl Query for History {
 fn decode(row: crate::sql::Row) -> Result<PolicyRecord, StoreError> {
     let mut row = row.of("policies");
     Ok(PolicyRecord { version: row.text()?, sources: row.text()?, by: row.parsed()?, at: row.time()? })
+}
+
+impl Store {
+    /// Writes down the rules that are in force from now on.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn policy_loaded(&self, version: String, sources: String, by: Actor) -> Result<(), StoreError> {
+        self.submit(InForce { version, sources, by }).await
+    }
+
+    /// The rules of one version.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy(&self, version: &str) -> Result<Option<PolicyRecord>, StoreError> {
+        self.ask(ByVersion(version.to_owned())).await
+    }
+
+    /// The rules that were in force, the latest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn policy_history(&self, limit: u32) -> Result<Vec<PolicyRecord>, StoreError> {
+        self.ask(History { limit }).await
+    }
 }

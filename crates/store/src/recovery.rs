@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::release;
+use crate::results;
 use crate::sql::{Tx, params};
 
 const NODE: &str = "SELECT epoch FROM nodes WHERE node = ?1 /*lock*/";
@@ -247,6 +248,8 @@ pub enum Evidence {
     Applied {
         /// The service's proof.
         receipt: String,
+        /// What the agent is told, as JSON.
+        result: Option<String>,
     },
     /// It is provably not there.
     Absent,
@@ -267,7 +270,8 @@ impl UseCase for Resolve {
         let settled = since + hold.class.settle();
         let why = Why::by(desk.actor());
         match &self.evidence {
-            Evidence::Applied { receipt } => {
+            Evidence::Applied { receipt, result } => {
+                results::keep(desk, hold.id, result.as_deref());
                 holds::shift(desk, hold, [Move::Complete { receipt: receipt.clone(), at: now }], &why)
             }
             // An index that lags shows an absence that is none. And nothing is ever absent for an

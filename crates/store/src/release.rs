@@ -17,6 +17,7 @@ use crate::error::StoreError;
 use crate::freezes::{self, Freeze};
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
+use crate::results;
 use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
 
@@ -321,6 +322,8 @@ pub enum Outcome {
         after: Option<Fingerprint>,
         /// Until when the service itself can take it back.
         service_until: Option<Timestamp>,
+        /// What the agent is told, as JSON.
+        result: Option<String>,
     },
     /// Provably nothing happened; worth another try.
     NotDone {
@@ -351,9 +354,10 @@ impl UseCase for Finish {
         let point = rollbacks::of_hold(desk, hold.id).await?;
         let now = desk.now;
         match &self.outcome {
-            Outcome::Done { receipt, after, service_until } => {
+            Outcome::Done { receipt, after, service_until, result } => {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
+                results::keep(desk, hold.id, result.as_deref());
                 if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
                 }

@@ -72,6 +72,7 @@ val_from! {
     sluice_core::ids::AllowanceId => |v| Self::from(v.bits());
     sluice_core::ids::RollbackId => |v| Self::from(v.bits());
     sluice_core::ids::MessageId => |v| Self::from(v.bits());
+    sluice_core::ids::KeyId => |v| Self::from(v.bits());
     &sluice_core::AgentName => |v| Self::from(v.as_str());
     &sluice_core::ServiceName => |v| Self::from(v.as_str());
     &sluice_core::CapabilityName => |v| Self::from(v.as_str());

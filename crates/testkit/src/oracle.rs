@@ -121,7 +121,7 @@ fn happened(hold: &str, digest: &str) -> Happened {
 }
 
 fn applied(receipt: &str) -> Evidence {
-    Evidence::Applied { receipt: receipt.to_owned() }
+    Evidence::Applied { receipt: receipt.to_owned(), result: None }
 }
 
 /// A file that only grows.

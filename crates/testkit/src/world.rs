@@ -181,7 +181,7 @@ pub fn ana() -> Actor {
 /// The service's yes.
 #[must_use]
 pub fn done(receipt: &str) -> Outcome {
-    Outcome::Done { receipt: receipt.into(), after: None, service_until: None }
+    Outcome::Done { receipt: receipt.into(), after: None, service_until: None, result: None }
 }
 
 /// An ordinary e-mail of an agent, with ids from elsewhere.
@@ -214,6 +214,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         allowance: None,
         expiry: Span::from_hours(1),
         reverses: None,
+        by: None,
     }
 }
 

@@ -167,6 +167,7 @@ impl Stage {
             allowance: None,
             expiry: approval::DEFAULT_EXPIRY,
             reverses: None,
+            by: None,
             action,
         };
         self.asked += 1;
@@ -220,7 +221,7 @@ impl Stage {
         for hold in &ours {
             let draft = self.arm(hold)?;
             let Some(receipt) = self.mailbox.send(&draft) else { bail!("the draft was gone") };
-            self.finish(hold, Outcome::Done { receipt, after: None, service_until: None })?;
+            self.finish(hold, Outcome::Done { receipt, after: None, service_until: None, result: None })?;
         }
         Ok(ours.len())
     }

@@ -4,12 +4,15 @@ mod admission;
 mod allowances;
 mod attempts;
 mod batches;
+mod calls;
 mod doubt;
 mod freezing;
+mod keys;
 mod nodes;
 mod questions;
 mod recovery;
 mod rollbacks;
+mod sessions;
 mod stopping;
 mod time;
 

@@ -56,8 +56,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Ending::Unclear,
         Ending::Unclear,
     ]);
-    let evidence =
-        prop::sample::select(vec![Evidence::Applied { receipt: "r".into() }, Evidence::Absent, Evidence::Inconclusive]);
+    let evidence = prop::sample::select(vec![
+        Evidence::Applied { receipt: "r".into(), result: None },
+        Evidence::Absent,
+        Evidence::Inconclusive,
+    ]);
     let word = prop::sample::select(vec![Word::Happened { evidence: "e".into() }, Word::Again, Word::GiveUp]);
     let seconds = prop::sample::select(vec![1, 29, 30, 31, 60, 120, 600, 900, 3_600, 40_000]);
     let step = prop_oneof![

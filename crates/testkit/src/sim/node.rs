@@ -321,7 +321,8 @@ impl Sim {
                 let ending = match reply {
                     Reply::Done => {
                         let after = (hold.class == EffectClass::Absolute).then(|| Fingerprint::of(b"after"));
-                        Ending::Done { receipt: format!("receipt of {}", hold.id), after, service_until: None }
+                        let receipt = format!("receipt of {}", hold.id);
+                        Ending::Done { receipt, after, service_until: None, result: None }
                     }
                     Reply::Later => Ending::NotDone { code: "execute.later".into() },
                     Reply::Never => Ending::Refused { code: "execute.refused".into() },
@@ -336,7 +337,7 @@ impl Sim {
                 let evidence = match sight {
                     // The planted bug: whatever is in doubt goes back to waiting, without a look.
                     _ if self.plan.bug == Some(Bug::NaiveRescue) => Evidence::Absent,
-                    Sight::There => Evidence::Applied { receipt: format!("found {}", hold.id) },
+                    Sight::There => Evidence::Applied { receipt: format!("found {}", hold.id), result: None },
                     Sight::NotThere => Evidence::Absent,
                     Sight::Unavailable => Evidence::Inconclusive,
                 };

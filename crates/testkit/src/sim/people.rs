@@ -129,6 +129,7 @@ impl Sim {
             allowance: None,
             expiry: Span::from_mins(if self.one_in(2) { 5 } else { 60 }),
             reverses: None,
+            by: None,
         }
     }
 

@@ -135,8 +135,12 @@ fn writes_to_one_object_leave_one_after_the_other_and_others_do_not_wait() {
         world.finish(first, hold.epoch, Outcome::Unclear).unwrap();
         assert!(world.claim_due().is_empty(), "the first is unclear");
         world.clock.advance(Span::from_secs(30));
-        crate::engines::resolve(world, &world.hold(first), sluice_store::Evidence::Applied { receipt: "r".into() })
-            .unwrap();
+        crate::engines::resolve(
+            world,
+            &world.hold(first),
+            sluice_store::Evidence::Applied { receipt: "r".into(), result: None },
+        )
+        .unwrap();
         assert_eq!(ours(&world.claim_due()), [second]);
     });
 }

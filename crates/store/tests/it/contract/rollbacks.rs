@@ -26,7 +26,7 @@ fn point(world: &World, hold: HoldId) -> Point {
 }
 
 fn leaving(state: &str, service_until: Option<Timestamp>) -> Outcome {
-    Outcome::Done { receipt: "r".into(), after: Some(print(state)), service_until }
+    Outcome::Done { receipt: "r".into(), after: Some(print(state)), service_until, result: None }
 }
 
 /// A write that moved an object from inbox to trash.

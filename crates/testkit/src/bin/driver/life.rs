@@ -247,7 +247,7 @@ impl Life {
         match &hold.state {
             HoldState::Stale { .. } | HoldState::Dead { .. } => Some(Word::Again),
             HoldState::NeedsHuman { .. } => match self.oracle.look(hold) {
-                Evidence::Applied { receipt } => Some(Word::Happened { evidence: receipt }),
+                Evidence::Applied { receipt, .. } => Some(Word::Happened { evidence: receipt }),
                 Evidence::Absent => Some(Word::Again),
                 Evidence::Inconclusive => None,
             },

@@ -1,0 +1,186 @@
+//! Agents: the names that may knock, and which of them are paused.
+//!
+//! Takes a person's word; gives the agents there are. Promise: no agent makes, wakes or removes one; a
+//! name that was removed is never given again, because what was allowed under it must not pass on.
+
+use sluice_core::audit::Fact;
+use sluice_core::{Actor, AgentName, Timestamp};
+
+use crate::Store;
+use crate::credentials;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Row, Tx, params};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT name, note, created_at, created_by, paused_at, paused_by, paused_for, removed_at FROM agents ",
+            $rest
+        )
+    };
+}
+
+const ALL: &str = select!("ORDER BY created_at, name");
+const ONE: &str = select!("WHERE name = ?1 /*lock*/");
+const ADD: &str = "INSERT INTO agents (name, note, created_at, created_by) VALUES (?1, ?2, ?3, ?4)";
+const PAUSE: &str = "UPDATE agents SET paused_at = ?2, paused_by = ?3, paused_for = ?4 WHERE name = ?1";
+const RESUME: &str = "UPDATE agents SET paused_at = NULL, paused_by = NULL, paused_for = NULL WHERE name = ?1";
+const REMOVE: &str = "UPDATE agents SET removed_at = ?2 WHERE name = ?1";
+
+/// An agent the operator knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// Its name.
+    pub name: AgentName,
+    /// What it is for, in the operator's words.
+    pub note: String,
+    /// Since when it is known.
+    pub created_at: Timestamp,
+    /// Who made it known.
+    pub created_by: Actor,
+    /// Since when it is paused.
+    pub paused_at: Option<Timestamp>,
+    /// By whom.
+    pub paused_by: Option<Actor>,
+    /// Why, in their words.
+    pub paused_for: Option<String>,
+    /// Since when it is no more.
+    pub removed_at: Option<Timestamp>,
+}
+
+/// The agent of this name, if there is one that was not removed. Locked for the transaction.
+pub(crate) async fn present<T: Tx>(desk: &mut Desk<'_, T>, name: &AgentName) -> Result<Agent, StoreError> {
+    let agent = desk.row(ONE, params![name]).await?.map(decode).transpose()?;
+    agent.filter(|agent| agent.removed_at.is_none()).ok_or(StoreError::NotFound { what: "agent" })
+}
+
+/// What is done to an agent.
+enum Deed {
+    Add { note: String },
+    Pause { reason: String },
+    Resume,
+    Remove,
+}
+
+struct Change {
+    name: AgentName,
+    by: Actor,
+    deed: Deed,
+}
+
+impl UseCase for Change {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent that could make, wake or remove agents could give itself another's rights.
+        if matches!(self.by, Actor::Agent(_)) {
+            return Err(StoreError::NotAPerson);
+        }
+        let (name, now) = (&self.name, desk.now);
+        if let Deed::Add { note } = &self.deed {
+            if desk.row(ONE, params![name]).await?.is_some() {
+                return Err(StoreError::Exists { what: "agent" });
+            }
+            desk.write(ADD, params![name, note.as_str(), now, &self.by]);
+            self.note(desk, "agent.added");
+            return Ok(());
+        }
+        let agent = present(desk, name).await?;
+        match &self.deed {
+            Deed::Add { .. } => {}
+            Deed::Pause { .. } if agent.paused_at.is_some() => {}
+            Deed::Pause { reason } => {
+                desk.write(PAUSE, params![name, now, &self.by, reason.as_str()]);
+                self.note(desk, "agent.paused");
+            }
+            Deed::Resume if agent.paused_at.is_none() => {}
+            Deed::Resume => {
+                desk.write(RESUME, params![name]);
+                self.note(desk, "agent.resumed");
+            }
+            Deed::Remove => {
+                credentials::revoke_all_of(desk, name, &self.by).await?;
+                desk.write(REMOVE, params![name, now]);
+                self.note(desk, "agent.removed");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    fn note<T: Tx>(&self, desk: &mut Desk<'_, T>, kind: &str) {
+        credentials::changed(desk);
+        desk.record(Fact::new(kind, self.by.clone()).with("agent", &self.name));
+    }
+}
+
+struct All;
+
+impl Query for All {
+    type Out = Vec<Agent>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Agent>, StoreError> {
+        tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
+    }
+}
+
+fn decode(row: Row) -> Result<Agent, StoreError> {
+    let mut row = row.of("agents");
+    let agent = Agent {
+        name: row.parsed()?,
+        note: row.text()?,
+        created_at: row.time()?,
+        created_by: row.parsed()?,
+        paused_at: row.maybe_time()?,
+        paused_by: row.maybe_parsed()?,
+        paused_for: row.maybe_text()?,
+        removed_at: row.maybe_time()?,
+    };
+    match (agent.paused_at, &agent.paused_by) {
+        (Some(_), Some(_)) | (None, None) => Ok(agent),
+        _ => Err(row.impossible("half a pause")),
+    }
+}
+
+impl Store {
+    /// Makes an agent known.
+    ///
+    /// # Errors
+    /// When an agent asks, or the name was ever given before.
+    pub async fn add_agent(&self, name: AgentName, note: String, by: Actor) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::Add { note } }).await
+    }
+
+    /// Pauses an agent. Pausing one that is paused changes nothing.
+    ///
+    /// # Errors
+    /// When an agent asks, or there is none of that name.
+    pub async fn pause_agent(&self, name: AgentName, by: Actor, reason: String) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::Pause { reason } }).await
+    }
+
+    /// Lets a paused agent go on.
+    ///
+    /// # Errors
+    /// When an agent asks, or there is none of that name.
+    pub async fn resume_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::Resume }).await
+    }
+
+    /// Removes an agent and revokes all its keys. What it has under way goes on until someone stops it.
+    ///
+    /// # Errors
+    /// When an agent asks, or there is none of that name.
+    pub async fn remove_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::Remove }).await
+    }
+
+    /// Every agent there is or was, oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn agents(&self) -> Result<Vec<Agent>, StoreError> {
+        self.ask(All).await
+    }
+}

@@ -1,0 +1,140 @@
+//! Forgetting what nobody can ask for any more: a bounded number of rows of each kind at a time.
+//!
+//! What is over is looked for on a reading connection and deleted in one transaction, if it is still
+//! over then. Promise: nothing that still counts is forgotten, and the record says how much went.
+
+use sluice_core::audit::Fact;
+use sluice_core::{Span, Timestamp};
+
+use crate::Store;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Row, Tx, Val, params};
+
+/// How long delivered messages and deleted values stay.
+const KEPT: Span = Span::from_hours(30 * 24);
+const NONE: Span = Span::from_millis(0);
+
+/// One kind of row that can be over: how it is found, and how it goes if it still is.
+struct Kind {
+    name: &'static str,
+    /// The keys of rows that were over at `?1`.
+    find: &'static str,
+    /// By its key and, last, the same time.
+    forget: &'static [&'static str],
+    /// How long after its end it stays.
+    kept: Span,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        name: "results",
+        find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM results WHERE hold = ?1 AND until <= ?2"],
+        kept: NONE,
+    },
+    Kind {
+        name: "idempotency",
+        find: "SELECT agent, name FROM idempotency WHERE expires_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM idempotency WHERE agent = ?1 AND name = ?2 AND expires_at <= ?3"],
+        kept: NONE,
+    },
+    Kind {
+        name: "counters",
+        find: "SELECT kind, agent, name, slot FROM counters WHERE until <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM counters WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot = ?4 AND until <= ?5"],
+        kept: NONE,
+    },
+    Kind {
+        name: "outbox",
+        find: "SELECT id FROM outbox WHERE sent_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM outbox WHERE id = ?1 AND sent_at <= ?2"],
+        kept: KEPT,
+    },
+    // What a session remembered ends with it; a session never begins again.
+    Kind {
+        name: "session_state",
+        find: "SELECT i.owner, i.name FROM state_items i JOIN sessions s ON i.owner = s.id \
+             WHERE i.shelf = 'session' AND s.ended_at <= ?1 AND i.updated_at <= ?1 LIMIT ?2",
+        forget: &[
+            "DELETE FROM state_versions WHERE shelf = 'session' AND owner = ?1 AND name = ?2 AND updated_at <= ?3",
+            "DELETE FROM state_items WHERE shelf = 'session' AND owner = ?1 AND name = ?2 AND updated_at <= ?3",
+        ],
+        kept: NONE,
+    },
+    Kind {
+        name: "deleted_state",
+        find: "SELECT shelf, owner, name FROM state_items WHERE value IS NULL AND updated_at <= ?1 LIMIT ?2",
+        forget: &[
+            "DELETE FROM state_versions WHERE shelf = ?1 AND owner = ?2 AND name = ?3 AND updated_at <= ?4",
+            "DELETE FROM state_items WHERE shelf = ?1 AND owner = ?2 AND name = ?3 AND value IS NULL AND updated_at <= ?4",
+        ],
+        kept: KEPT,
+    },
+];
+
+struct Over {
+    now: Timestamp,
+    limit: u32,
+}
+
+impl Query for Over {
+    /// Kind by kind, the keys of what is over.
+    type Out = Vec<Vec<Row>>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let mut over = Vec::with_capacity(KINDS.len());
+        for kind in &KINDS {
+            over.push(tx.rows(kind.find, &params![self.now - kind.kept, self.limit]).await?);
+        }
+        Ok(over)
+    }
+}
+
+struct Forget {
+    now: Timestamp,
+    limit: u32,
+    over: Vec<Vec<Row>>,
+}
+
+impl UseCase for Forget {
+    type Out = u64;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
+        // A caller with a clock that is ahead must not make us forget early: what is over is asked again.
+        let now = self.now.min(desk.now);
+        let again = match self.now > now {
+            true => Some(Over { now, limit: self.limit }.run(desk.tx()).await?),
+            false => None,
+        };
+        let over = again.as_ref().unwrap_or(&self.over);
+        let mut fact = Fact::new("store.pruned", desk.actor());
+        let mut gone = 0;
+        for (kind, rows) in KINDS.iter().zip(over).filter(|(_, rows)| !rows.is_empty()) {
+            for row in rows {
+                let mut key = row.0.clone();
+                key.push(Val::from(now - kind.kept));
+                kind.forget.iter().for_each(|sql| desk.write(sql, key.clone()));
+                gone += 1;
+            }
+            fact = fact.with(kind.name, rows.len());
+        }
+        if gone > 0 {
+            desk.record(fact);
+        }
+        Ok(gone)
+    }
+}
+
+impl Store {
+    /// Forgets what nobody can ask for any more, at most so many rows of each kind. Gives how many went.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn prune(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        let over = self.ask(Over { now, limit }).await?;
+        if over.iter().all(Vec::is_empty) {
+            return Ok(0);
+        }
+        self.submit(Forget { now, limit, over }).await
+    }
+}

@@ -1,0 +1,260 @@
+//! Calls that end at once, who is told of writes, what agents are told, and what is forgotten.
+
+use sluice_core::approval::Answer;
+use sluice_core::audit::Entry;
+use sluice_core::batch::Window;
+use sluice_core::ids::SessionId;
+use sluice_core::{AgentName, CallId, Clock, Digest, Span, Tier, Timestamp};
+use sluice_store::{Admission, Closed, Ending, Evidence, Message, Outcome, Rate, Ruling, Severity};
+use sluice_testkit::World;
+use sluice_testkit::world::done;
+
+use crate::checker;
+use crate::engines::{
+    WINDOW, across_restarts, agent, armed, asked, doubtful, everywhere, message, messages, operator, question,
+    recorded, resolve, with_two_nodes,
+};
+
+fn closed(world: &World, outcome: Ending) -> Closed {
+    Closed {
+        call: CallId::mint(world.ids.as_ref()),
+        agent: AgentName::new("clerk").unwrap(),
+        session: Some(SessionId::from_bits(5)),
+        capability: "email.search".parse().unwrap(),
+        digest: Some(Digest::of(b"action")),
+        tier: Some(Tier::Autonomous),
+        policy: "p1".into(),
+        rule: Some("agents/clerk.yaml:3".into()),
+        outcome,
+        rates: Vec::new(),
+        notify: None,
+    }
+}
+
+fn read(world: &World, call: CallId) -> Vec<Entry> {
+    let found = world.wait(world.store.call_entries(call)).unwrap();
+    found.iter().map(|(_, sealed)| serde_json::from_slice(&sealed.body).unwrap()).collect()
+}
+
+fn kinds(world: &World, call: CallId) -> Vec<String> {
+    read(world, call).into_iter().map(|entry| entry.fact.kind).collect()
+}
+
+#[test]
+fn a_call_that_ends_at_once_has_one_entry_that_says_how_and_why() {
+    everywhere(|world| {
+        let endings = [
+            (Ending::Answered, "call.answered", None),
+            (Ending::Refused { code: "policy.blocked".into() }, "call.refused", Some("policy.blocked")),
+            (Ending::Allowed, "call.allowed", None),
+        ];
+        for (ending, kind, code) in endings {
+            let case = closed(world, ending);
+            world.wait(world.store.closed(case.clone())).unwrap();
+            let [entry] = read(world, case.call).try_into().unwrap();
+            let fact = entry.fact;
+            assert_eq!((fact.kind.as_str(), fact.code.as_deref(), &fact.actor), (kind, code, &agent("clerk")));
+            assert_eq!((fact.call, fact.digest, fact.policy.as_deref()), (Some(case.call), case.digest, Some("p1")));
+            let detail = |name: &str| fact.detail[name].clone();
+            assert_eq!((detail("capability"), detail("tier")), ("email.search".into(), "autonomous".into()));
+            assert_eq!(detail("rule"), "agents/clerk.yaml:3");
+            assert_eq!(detail("session"), SessionId::from_bits(5).to_string());
+        }
+        assert!(world.wait(world.store.holds(None, 9)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_read_counts_for_its_rates_and_leaves_its_message() {
+    everywhere(|world| {
+        let window = Window { limit: 100, span: Span::from_hours(1) };
+        let rates = vec![Rate { rule: "a:1".into(), window }, Rate { rule: "a:2".into(), window }];
+        let told = Message {
+            id: message(world),
+            topic: "call.notify".into(),
+            severity: Severity::Info,
+            body: serde_json::json!({}),
+        };
+        let case = Closed { rates: rates.clone(), notify: Some(told.clone()), ..closed(world, Ending::Answered) };
+        world.wait(world.store.closed(case)).unwrap();
+        world.wait(world.store.closed(Closed { rates, ..closed(world, Ending::Answered) })).unwrap();
+        let clerk = || AgentName::new("clerk").unwrap();
+        for rule in ["a:1", "a:2"] {
+            assert_eq!(world.wait(world.store.rate_used(clerk(), rule, &window, world.now())).unwrap(), 2);
+        }
+        assert_eq!(messages(world, "call.notify"), [told]);
+        world.held("clerk", "the latch is made once");
+    });
+}
+
+#[test]
+fn every_entry_of_a_held_call_is_found_in_whatever_log_it_is() {
+    with_two_nodes(|one, two| {
+        let (hold, approval) = asked(one, "clerk", "hello");
+        asked(one, "scout", "another's");
+        one.clock.advance(Span::from_mins(59));
+        two.decide(approval, Ruling::Allow { answer: Answer::Once, note: None }).unwrap();
+        let call = one.hold(hold).call;
+        let found = kinds(one, call);
+        assert_eq!(found.iter().filter(|kind| kind.as_str() == "approval.pending").count(), 1, "{found:?}");
+        assert!(found.contains(&"approval.approved".to_owned()), "{found:?}");
+        assert!(found.contains(&"hold.awaiting_approval".to_owned()) && found.contains(&"hold.held".to_owned()));
+        assert_eq!(found, kinds(two, call));
+        assert!(kinds(one, CallId::from_bits(12345)).is_empty());
+        let times: Vec<_> = read(one, call).into_iter().map(|entry| entry.at).collect();
+        assert!(times.is_sorted());
+    });
+}
+
+#[test]
+fn the_entries_of_a_late_call_are_found_behind_many_that_came_before() {
+    everywhere(|world| {
+        for n in 0..600_u64 {
+            if n % 20 == 0 {
+                world.clock.advance(Span::from_mins(5));
+            }
+            world.wait(world.store.closed(closed(world, Ending::Answered))).unwrap();
+        }
+        // As real ids are: milliseconds in front.
+        let bits = u128::from(u64::try_from(world.clock.now().as_millis()).unwrap()) << 80;
+        let case = Closed { call: CallId::from_bits(bits), ..closed(world, Ending::Allowed) };
+        world.wait(world.store.closed(case.clone())).unwrap();
+        assert_eq!(kinds(world, case.call), ["call.allowed"]);
+    });
+}
+
+#[test]
+fn people_are_told_of_a_write_of_tier_notify_and_of_no_other() {
+    everywhere(|world| {
+        let mail = world.mail("clerk", "hello");
+        let (id, hold, call) = (mail.message, mail.hold, mail.call);
+        world.admit(mail);
+        let told = messages(world, "call.notify");
+        assert_eq!((told.len(), told[0].id, told[0].severity), (1, id, Severity::Info));
+        let body = serde_json::json!({"call": call, "hold": hold, "agent": "clerk"});
+        assert_eq!(told[0].body, body, "ids only");
+        world.admit(Admission { tier: Tier::Autonomous, ..world.mail("scout", "quiet") });
+        world.admit(question(world, "scribe", "asked"));
+        world.admit(Admission { tier: Tier::Blocked, ..world.mail("scout", "blocked") });
+        assert_eq!(messages(world, "call.notify").len(), 1);
+    });
+}
+
+#[test]
+fn the_record_names_who_really_asked() {
+    everywhere(|world| {
+        let mail = Admission { by: Some(operator()), ..world.mail("clerk", "take it back") };
+        let call = mail.call;
+        world.admit(mail);
+        assert_eq!(read(world, call)[0].fact.actor, operator());
+        let mail = world.mail("clerk", "its own");
+        let call = mail.call;
+        world.admit(mail);
+        assert_eq!(read(world, call)[0].fact.actor, agent("clerk"));
+    });
+}
+
+fn result_of(world: &World, id: sluice_core::HoldId) -> Option<String> {
+    world.wait(world.store.result(id)).unwrap()
+}
+
+#[test]
+fn what_the_agent_is_told_is_kept_for_seven_days() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        let told = |text: &str| match done("r") {
+            Outcome::Done { receipt, after, service_until, .. } => {
+                Outcome::Done { receipt, after, service_until, result: Some(text.into()) }
+            }
+            other => other,
+        };
+        let id = world.held("clerk", "told");
+        let hold = armed(&world);
+        world.finish(id, hold.epoch, told(r#"{"id":"m1"}"#)).unwrap();
+        let unclear = doubtful(&world, sluice_core::capability::EffectClass::Findable);
+        let evidence = Evidence::Applied { receipt: "r".into(), result: Some("[2]".into()) };
+        place.clock.advance(Span::from_mins(2));
+        resolve(&world, &unclear, evidence).unwrap();
+        let silent = world.held("scout", "silent");
+        let hold = armed(&world);
+        world.finish(silent, hold.epoch, done("r")).unwrap();
+        drop(world);
+        let world = place.open("gw-1");
+        assert_eq!(result_of(&world, id).as_deref(), Some(r#"{"id":"m1"}"#));
+        assert_eq!((result_of(&world, unclear.id).as_deref(), result_of(&world, silent)), (Some("[2]"), None));
+        place.clock.advance(Span::from_mins(7 * 24 * 60 - 4));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        assert!(result_of(&world, id).is_some() && result_of(&world, unclear.id).is_some());
+        place.clock.advance(Span::from_mins(5));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        assert!(result_of(&world, id).is_none() && result_of(&world, unclear.id).is_none());
+        world
+    });
+}
+
+#[test]
+fn only_what_is_over_is_forgotten_and_never_more_than_asked_for() {
+    everywhere(|world| {
+        let keyed = |n: u32| Admission {
+            idempotency_key: Some(format!("k{n}")),
+            tier: Tier::Autonomous,
+            ..world.mail(&format!("agent-{n}"), "hello")
+        };
+        (0..5).for_each(|n| drop(world.admit(keyed(n))));
+        let prune = |now: Timestamp, limit: u32| world.wait(world.store.prune(now, limit)).unwrap();
+        assert_eq!(prune(world.now(), 100), 0);
+        assert_eq!(recorded(world, "store.pruned"), 0, "nothing to say");
+        let far = world.now() + Span::from_hours(10_000);
+        assert_eq!(prune(far, 100), 0);
+        let used = |n: u32| {
+            let agent = AgentName::new(format!("agent-{n}")).unwrap();
+            let service = crate::engines::service("email");
+            world.wait(world.store.batch_used(agent, &service, &Window::default(), world.now())).unwrap()
+        };
+        assert_eq!(used(0), 1, "a caller whose clock is ahead forgets nothing");
+        assert!(matches!(world.admit(keyed(0)), sluice_store::Admitted::Again { .. }));
+        world.clock.advance(Span::from_mins(21));
+        assert_eq!(prune(world.now(), 3), 3, "three of five slots");
+        assert_eq!(prune(world.now(), 3), 2, "the other two; the latches stay");
+        assert_eq!(prune(world.now(), 3), 0);
+        world.clock.advance(Span::from_hours(30 * 24));
+        assert_eq!(prune(world.now(), 100), 5, "the keys");
+        assert!(matches!(
+            world.admit(Admission { allow_duplicate: true, ..keyed(0) }),
+            sluice_store::Admitted::Held { .. }
+        ));
+    });
+}
+
+#[test]
+fn a_delivered_message_is_forgotten_after_thirty_days_and_an_undelivered_one_never() {
+    everywhere(|world| {
+        asked(world, "clerk", "one");
+        asked(world, "scout", "two");
+        let due = world.wait(world.store.outbox(world.now(), 9)).unwrap();
+        world.wait(world.store.delivered(due[0].message.id)).unwrap();
+        world.clock.advance(Span::from_millis(30 * 24 * 3_600_000 - 1));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        let pruned = || {
+            let entries = checker::entries(world);
+            entries.iter().filter_map(|entry| entry.fact.detail.get("outbox").cloned()).collect::<Vec<_>>()
+        };
+        assert!(pruned().is_empty());
+        world.clock.advance(Span::from_millis(1));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        assert_eq!(pruned(), ["1"]);
+        let left = world.wait(world.store.outbox(world.now(), 9)).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].message.id, due[1].message.id);
+    });
+}
+
+#[test]
+fn a_write_that_came_due_leaves_no_second_notice() {
+    everywhere(|world| {
+        world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        world.claim_due();
+        assert_eq!(messages(world, "call.notify").len(), 1);
+    });
+}

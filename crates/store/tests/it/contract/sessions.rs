@@ -1,0 +1,79 @@
+//! Sessions: opened, tainted, cleared by people, ended.
+
+use sluice_core::AgentName;
+use sluice_core::ids::SessionId;
+use sluice_store::Session;
+use sluice_testkit::World;
+use sluice_testkit::world::ana;
+
+use crate::checker;
+use crate::engines::{across_restarts, agent, code, everywhere, operator, recorded};
+
+const TASK: &str = "find out what Li earns";
+
+fn open(world: &World) -> SessionId {
+    let id = SessionId::mint(world.ids.as_ref());
+    let clerk = AgentName::new("clerk").unwrap();
+    world.wait(world.store.open_session(id, clerk, Some("editor 1.2".into()), Some(TASK.into()))).unwrap();
+    id
+}
+
+fn session(world: &World, id: SessionId) -> Session {
+    world.wait(world.store.session(id)).unwrap().unwrap()
+}
+
+#[test]
+fn a_session_is_kept_and_its_task_is_not_on_record() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        let id = open(&world);
+        let opened_at = world.now();
+        drop(world);
+        let world = place.open("gw-1");
+        let found = session(&world, id);
+        assert_eq!((found.client.as_deref(), found.task.as_deref()), (Some("editor 1.2"), Some(TASK)));
+        assert_eq!((found.agent.as_str(), found.opened_at), ("clerk", opened_at));
+        assert_eq!((found.ended_at, found.tainted_at), (None, None));
+        assert!(world.wait(world.store.session(SessionId::from_bits(99))).unwrap().is_none());
+        let opened = checker::entries(&world).into_iter().find(|entry| entry.fact.kind == "session.opened").unwrap();
+        assert_eq!(opened.fact.detail["task_bytes"], TASK.len().to_string());
+        assert!(!format!("{opened:?} {found:?}").contains("Li earns"));
+        world
+    });
+}
+
+#[test]
+fn a_session_ends_once_and_not_by_a_stranger() {
+    everywhere(|world| {
+        let id = open(world);
+        assert_eq!(code(world.wait(world.store.end_session(id, agent("scout")))), "store.not_found");
+        assert_eq!(session(world, id).ended_at, None);
+        world.wait(world.store.end_session(id, agent("clerk"))).unwrap();
+        let ended = session(world, id).ended_at;
+        assert_eq!(ended, Some(world.now()));
+        world.clock.advance(sluice_core::Span::from_secs(1));
+        world.wait(world.store.end_session(id, operator())).unwrap();
+        assert_eq!((session(world, id).ended_at, recorded(world, "session.ended")), (ended, 1));
+    });
+}
+
+#[test]
+fn only_a_person_clears_a_taint() {
+    everywhere(|world| {
+        let id = open(world);
+        world.wait(world.store.taint_session(id, "content.injection".into())).unwrap();
+        let since = session(world, id).tainted_at;
+        assert_eq!(since, Some(world.now()));
+        world.clock.advance(sluice_core::Span::from_secs(1));
+        world.wait(world.store.taint_session(id, "content.injection".into())).unwrap();
+        assert_eq!((session(world, id).tainted_at, recorded(world, "session.tainted")), (since, 1));
+        let node = sluice_core::Actor::Node(world.store.node().clone());
+        for who in [agent("clerk"), agent("scout"), node] {
+            assert_eq!(code(world.wait(world.store.clear_taint(id, who))), "approval.not_an_approver");
+        }
+        assert_eq!(session(world, id).tainted_at, since);
+        world.wait(world.store.clear_taint(id, ana())).unwrap();
+        assert_eq!((session(world, id).tainted_at, recorded(world, "session.cleared")), (None, 1));
+        assert_eq!(code(world.wait(world.store.clear_taint(SessionId::from_bits(9), ana()))), "store.not_found");
+    });
+}
