@@ -418,10 +418,10 @@ fn a_rate_limit_raises_the_tier_of_the_call_after_the_last_free_one() {
 
 #[test]
 fn a_rate_counter_belongs_to_its_rule_and_survives_a_moved_line() {
-    struct Seen(std::cell::RefCell<Vec<(String, RateKey, Span)>>);
+    struct Seen(std::sync::Mutex<Vec<(String, RateKey, Span)>>);
     impl Rates for Seen {
         fn count(&self, agent: &AgentName, key: RateKey, window: Span) -> u64 {
-            self.0.borrow_mut().push((agent.to_string(), key, window));
+            self.0.lock().unwrap().push((agent.to_string(), key, window));
             0
         }
     }
@@ -433,7 +433,7 @@ fn a_rate_counter_belongs_to_its_rule_and_survives_a_moved_line() {
         let arguments = serde_json::Map::new();
         let policy = policy(org, agents);
         let verdict = policy.judge(&Question { rates: &seen, ..Question::new(&agent, &capability, &arguments, NOON) });
-        let asked = seen.0.into_inner();
+        let asked = seen.0.into_inner().unwrap();
         assert_eq!(asked.iter().map(|(_, key, _)| *key).collect::<Vec<_>>(), verdict.counters().collect::<Vec<_>>());
         assert_eq!(asked[0].0, "clerk");
         assert_eq!(asked[0].2, Span::from_mins(10));
