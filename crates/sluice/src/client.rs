@@ -223,7 +223,9 @@ pub(crate) fn shown(value: &Value, name: &str) -> String {
 
 fn append(list: &mut Value, next: Value) {
     let Value::Object(mut next) = next else { return };
-    if let (Some(all), Some(Value::Array(more))) = (list.get_mut("data").and_then(Value::as_array_mut), next.remove("data")) {
+    if let (Some(all), Some(Value::Array(more))) =
+        (list.get_mut("data").and_then(Value::as_array_mut), next.remove("data"))
+    {
         all.extend(more);
     }
     if let Some(list) = list.as_object_mut() {
@@ -245,8 +247,8 @@ async fn read(mut response: Response, base: &str) -> Result<Value, Failure> {
     if bytes.is_empty() && response.status().is_success() {
         return Ok(Value::Null);
     }
-    let body: Value =
-        serde_json::from_slice(&bytes).map_err(|_| problem::stranger(base, &format!("it says {status} without JSON")))?;
+    let body: Value = serde_json::from_slice(&bytes)
+        .map_err(|_| problem::stranger(base, &format!("it says {status} without JSON")))?;
     match kind.split(';').next().unwrap_or_default() {
         "application/json" => Ok(body),
         "application/problem+json" => Err(problem::failure(&body)),
@@ -267,7 +269,10 @@ mod tests {
 
     #[test]
     fn values_are_encoded_in_addresses() {
-        let ask = Ask::get("/v1/holds").with("state", Some("held,done&x=ü")).with("agent", None::<String>).with("limit", Some(5));
+        let ask = Ask::get("/v1/holds")
+            .with("state", Some("held,done&x=ü"))
+            .with("agent", None::<String>)
+            .with("limit", Some(5));
         assert_eq!(ask.target(), "/v1/holds?state=held%2Cdone%26x%3D%C3%BC&limit=5");
     }
 

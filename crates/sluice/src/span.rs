@@ -38,9 +38,11 @@ impl Since {
 /// Reads a moment.
 pub(crate) fn since(text: &str) -> Result<Since, String> {
     let date = || moment(text).map(Since::At);
-    span(text).ok().map(Since::Ago).or_else(date).ok_or_else(|| {
-        "expected how long ago, such as `2h` or `7d`, or a moment such as `2026-11-16T09:00:00Z`".into()
-    })
+    span(text)
+        .ok()
+        .map(Since::Ago)
+        .or_else(date)
+        .ok_or_else(|| "expected how long ago, such as `2h` or `7d`, or a moment such as `2026-11-16T09:00:00Z`".into())
 }
 
 /// A moment of the API.

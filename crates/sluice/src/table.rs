@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn shortened_ids_stay_unique() {
-        let ids = ["buf_0193aaaabbbbcccc1111", "buf_0193aaaabbbbcccd2222", "buf_0193aaaabbbbcccd2222"].map(String::from);
+        let ids =
+            ["buf_0193aaaabbbbcccc1111", "buf_0193aaaabbbbcccd2222", "buf_0193aaaabbbbcccd2222"].map(String::from);
         let short = shortened(&ids);
         assert_eq!(short, ["buf_0193aaaabbbbcccc11", "buf_0193aaaabbbbcccd22", "buf_0193aaaabbbbcccd22"]);
         assert_eq!(shortened(&["buf_0193aaaabbbbcccc1111".to_owned()]), ["buf_0193aaaabb"]);

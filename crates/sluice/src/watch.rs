@@ -63,7 +63,9 @@ pub(crate) fn show(
         match heard {
             Ok(Heard::Nothing) => {}
             // What comes together is shown together.
-            Ok(Heard::Event(_)) => while let Some(Ok(Heard::Event(_))) = stream.as_mut().map(|s| s.next(Some(TOGETHER))) {},
+            Ok(Heard::Event(_)) => {
+                while let Some(Ok(Heard::Event(_))) = stream.as_mut().map(|s| s.next(Some(TOGETHER))) {}
+            }
             Ok(Heard::End) | Err(_) => stream = None,
         }
     }

@@ -5,6 +5,7 @@
 //! after a failed sync nothing more is written, because the page cache can no longer be believed.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -186,6 +187,8 @@ impl SqliteFile {
     pub fn open(path: &Path) -> Result<(Self, SqliteTx), StoreError> {
         let lock = take_lock(path)?;
         refuse_vanished(path, &lock)?;
+        // SECURITY: made before SQLite opens it, which would let everybody read; its log files follow its mode.
+        own().open(path).map_err(unavailable)?;
         let connection = Connection::open(path).map_err(fault)?;
         let mut tx = SqliteTx { connection };
         tx.recognise()?;
@@ -316,14 +319,9 @@ pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
 
 /// One process per file: two writers would each believe they own the audit head.
 fn take_lock(path: &Path) -> Result<File, StoreError> {
-    let unavailable = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => StoreError::ReadOnly,
-        std::io::ErrorKind::StorageFull => StoreError::DiskFull,
-        _ => StoreError::Unavailable(Box::new(error)),
-    };
     let mut beside: PathBuf = path.to_path_buf();
     beside.as_mut_os_string().push(".lock");
-    let lock = File::options().create(true).truncate(false).write(true).open(&beside).map_err(unavailable)?;
+    let lock = own().open(&beside).map_err(unavailable)?;
     let kind = rustix::fs::fstatfs(&lock).map_err(|error| unavailable(error.into()))?.f_type;
     if REMOTE.contains(&kind) {
         return Err(StoreError::DurabilityOff { setting: "file system", found: format!("{kind:#x}") });
@@ -333,6 +331,21 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
         std::fs::TryLockError::Error(error) => unavailable(error),
     })?;
     Ok(lock)
+}
+
+/// A file of ours, made if it is missing; nobody else may read or write a new one.
+fn own() -> std::fs::OpenOptions {
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options
+}
+
+fn unavailable(error: std::io::Error) -> StoreError {
+    match error.kind() {
+        std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => StoreError::ReadOnly,
+        std::io::ErrorKind::StorageFull => StoreError::DiskFull,
+        _ => StoreError::Unavailable(Box::new(error)),
+    }
 }
 
 /// The lock file has a byte once there has been a database. An empty one beside it is not a new one.

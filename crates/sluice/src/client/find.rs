@@ -83,9 +83,8 @@ fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
     // The gateway's own certificate is to be trusted, whoever signed it.
     if let Some(tls) = config.and_then(|config| config.tls.as_ref()) {
         let chain = fs::read(&tls.cert).map_err(|error| unreadable(&tls.cert, &error))?;
-        let chain = reqwest::Certificate::from_pem_bundle(&chain).map_err(|_| {
-            Failure::new(Exit::Failed, format!("`{}` is no certificate", tls.cert.display()))
-        })?;
+        let chain = reqwest::Certificate::from_pem_bundle(&chain)
+            .map_err(|_| Failure::new(Exit::Failed, format!("`{}` is no certificate", tls.cert.display())))?;
         builder = builder.tls_certs_merge(chain);
     }
     builder.build().map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))

@@ -99,7 +99,10 @@ impl Client {
         let found = self.starting(kind, &start)?;
         match found.as_slice() {
             [only] => Ok(only.clone()),
-            [] => Err(Failure::new(Exit::NotFound, format!("no {} starts with `{start}`", kind.noun())).hint(list_hint(kind))),
+            [] => {
+                Err(Failure::new(Exit::NotFound, format!("no {} starts with `{start}`", kind.noun()))
+                    .hint(list_hint(kind)))
+            }
             several => {
                 let named: Vec<&str> = several.iter().take(NAMED).map(String::as_str).collect();
                 let more = if several.len() > NAMED { " and others" } else { "" };

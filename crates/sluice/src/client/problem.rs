@@ -11,7 +11,8 @@ pub(super) fn failure(problem: &Value) -> Failure {
     let code = text(problem, "code");
     let status = problem.get("status").and_then(Value::as_u64).unwrap_or(0);
     let (title, detail) = (text(problem, "title"), text(problem, "detail"));
-    let message = [detail, title, "the gateway refused"].into_iter().find(|words| !words.is_empty()).unwrap_or_default();
+    let message =
+        [detail, title, "the gateway refused"].into_iter().find(|words| !words.is_empty()).unwrap_or_default();
     let mut failure = Failure::new(exit(code, status), visible::line(message));
     let rule = text(problem, "rule");
     if !rule.is_empty() {
@@ -34,10 +35,16 @@ fn hint(code: &str) -> Option<&'static str> {
         "identity.missing" | "identity.unknown" => {
             "check SLUICE_TOKEN, SLUICE_TOKEN_FILE or data/operator.token; an admin makes tokens: sluice keys create"
         }
-        "identity.revoked" | "identity.expired" => "an admin makes another: sluice keys create --operator NAME --role ROLE",
-        "identity.not_allowed" => "this needs a token with a higher role: sluice keys create --operator NAME --role approver",
+        "identity.revoked" | "identity.expired" => {
+            "an admin makes another: sluice keys create --operator NAME --role ROLE"
+        }
+        "identity.not_allowed" => {
+            "this needs a token with a higher role: sluice keys create --operator NAME --role approver"
+        }
         "identity.wrong_kind" => "operators use SLUICE_TOKEN, agents SLUICE_AGENT_KEY; neither stands in for the other",
-        "hold.too_late" => "see what it is now: sluice holds show ID; what was done may be taken back: sluice rollback plan ID",
+        "hold.too_late" => {
+            "see what it is now: sluice holds show ID; what was done may be taken back: sluice rollback plan ID"
+        }
         "approval.already_decided" => "see the decision: sluice approvals show ID",
         "approval.grown" => "look at what came in since: sluice approvals show ID",
         "approval.not_found" => "sluice approvals list shows what there is",
@@ -62,11 +69,7 @@ pub(crate) fn exit(code: &str, status: u64) -> Exit {
 
 /// Nobody answers.
 pub(super) fn unreachable(base: &str, error: &reqwest::Error) -> Failure {
-    let why = if error.is_timeout() {
-        "it did not answer in time".to_owned()
-    } else {
-        innermost(error)
-    };
+    let why = if error.is_timeout() { "it did not answer in time".to_owned() } else { innermost(error) };
     Failure::new(Exit::Unreachable, format!("the gateway at {base} does not answer"))
         .why(why)
         .hint("start it: sluice serve; or name another: --url URL or SLUICE_URL")

@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn events_are_read_whatever_the_pieces_they_come_in() {
-        let whole = b": listening\n\nid: a:1\nevent: hold.held\ndata: {\"x\":1}\n\n: alive\n\nid: a:2\ndata: 1\ndata: 2\n\n";
+        let whole =
+            b": listening\n\nid: a:1\nevent: hold.held\ndata: {\"x\":1}\n\n: alive\n\nid: a:2\ndata: 1\ndata: 2\n\n";
         for size in 1..whole.len() {
             let mut parts = Parts::default();
             let mut events = Vec::new();

@@ -91,7 +91,8 @@ impl Agents {
             }
             Verb::Show { one } => say(&client, screen, &one, &Ask::get(path(&one.name))),
             Verb::Add { one, note } => {
-                let exit = say(&client, screen, &one, &Ask::post("/v1/agents").body(json!({"name": one.name, "note": note})))?;
+                let exit =
+                    say(&client, screen, &one, &Ask::post("/v1/agents").body(json!({"name": one.name, "note": note})))?;
                 screen.note(format_args!(
                     "next: its rules in policies/agents/{0}.yaml, and a key: sluice keys create --agent {0} --out FILE",
                     one.name

@@ -68,7 +68,10 @@ impl Alerts {
                     Severity::Warning => "warning",
                     Severity::Critical => "critical",
                 });
-                let ask = Ask::get("/v1/alerts").with("open", open.then_some(true)).with("severity", severity).with("agent", agent);
+                let ask = Ask::get("/v1/alerts")
+                    .with("open", open.then_some(true))
+                    .with("severity", severity)
+                    .with("agent", agent);
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }

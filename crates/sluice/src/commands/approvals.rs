@@ -109,7 +109,11 @@ impl Approvals {
             Verb::Always(standing) => standing.run("always", &client, screen),
             Verb::Wait { id, timeout, json } => {
                 let approval = wait(&client, &client.id(Kind::Approvals, &id)?, timeout)?;
-                if json { screen.json(&approval)? } else { card::answer(&approval, screen)? }
+                if json {
+                    screen.json(&approval)?
+                } else {
+                    card::answer(&approval, screen)?
+                }
                 Ok(outcome(text(&approval, "status")))
             }
             Verb::Watch { json } => follow(&client, screen, json),

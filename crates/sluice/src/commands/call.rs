@@ -80,14 +80,15 @@ impl Call {
 
     fn arguments(&self) -> Result<Value, Failure> {
         let mut read = String::new();
-        let given = if self.input == "-" {
-            std::io::stdin().lock().take(LARGEST).read_to_string(&mut read).map_err(|error| {
-                Failure::new(Exit::Failed, "standard input cannot be read").why(io_words(&error))
-            })?;
-            &read
-        } else {
-            &self.input
-        };
+        let given =
+            if self.input == "-" {
+                std::io::stdin().lock().take(LARGEST).read_to_string(&mut read).map_err(|error| {
+                    Failure::new(Exit::Failed, "standard input cannot be read").why(io_words(&error))
+                })?;
+                &read
+            } else {
+                &self.input
+            };
         let wrong = |why: String| {
             Failure::new(Exit::Usage, "the input is not a JSON object").why(why).hint("--input '{\"name\": \"value\"}'")
         };

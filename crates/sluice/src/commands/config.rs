@@ -144,5 +144,6 @@ impl Schema {
 }
 
 fn no_file() -> Failure {
-    Failure::new(Exit::NotFound, "there is no sluice.yaml here").hint("make one: sluice init; or name one: --config FILE")
+    Failure::new(Exit::NotFound, "there is no sluice.yaml here")
+        .hint("make one: sluice init; or name one: --config FILE")
 }

@@ -68,7 +68,8 @@ impl Freeze {
 impl Unfreeze {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let client = self.reach.operator()?;
-        let ask = Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
+        let ask =
+            Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
         client.ask(&ask)?;
         screen.note("the freeze is lifted");
         Ok(Exit::Ok)

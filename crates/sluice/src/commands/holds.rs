@@ -29,7 +29,9 @@ pub(crate) struct Holds {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List held writes, the newest first
-    #[command(before_help = "Examples:\n  sluice holds list --state held --watch\n  sluice holds list --json | jq -r '.data[].buffer_id'")]
+    #[command(
+        before_help = "Examples:\n  sluice holds list --state held --watch\n  sluice holds list --json | jq -r '.data[].buffer_id'"
+    )]
     List {
         #[command(flatten)]
         filter: Filter,
@@ -143,10 +145,16 @@ impl Holds {
             }
             Verb::Show { one } => {
                 let hold = client.ask(&Ask::get(path(&client, &one.id, "")?).stops())?;
-                if one.json { screen.json(&hold)? } else { card::write(&hold, screen)? }
+                if one.json {
+                    screen.json(&hold)?
+                } else {
+                    card::write(&hold, screen)?
+                }
                 Ok(Exit::Ok)
             }
-            Verb::Cancel { some } => some.each(&client, screen, |id| Ok(Ask::post(path(&client, id, "/cancel")?).stops())),
+            Verb::Cancel { some } => {
+                some.each(&client, screen, |id| Ok(Ask::post(path(&client, id, "/cancel")?).stops()))
+            }
             Verb::Extend { one, by } => {
                 let ask = Ask::post(path(&client, &one.id, "/extend")?).body(json!({"seconds": by.as_secs()})).stops();
                 say(&client.ask(&ask)?, one.json, screen)?;

@@ -33,9 +33,7 @@ const PARTS: [&str; 5] = ["data", "policies", "workspace", SCHEMA, FILE];
 
 /// Make a folder a gateway can start in.
 #[derive(Debug, Args)]
-#[command(
-    before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes"
-)]
+#[command(before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes")]
 pub(crate) struct Init {
     /// Where
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -203,7 +201,8 @@ impl Plan {
                 .hint("choose a folder of letters, digits, `-`, `_` and `.`"));
         }
         for file in self.template.files {
-            let path = file.path.replace(&format!("agents/{}.yaml", self.written_for), &format!("agents/{}.yaml", self.agent));
+            let path =
+                file.path.replace(&format!("agents/{}.yaml", self.written_for), &format!("agents/{}.yaml", self.agent));
             let path = policies.join(path);
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(|error| cannot("make", parent, &error))?;

@@ -28,13 +28,17 @@ pub(crate) struct Rollback {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Say what taking back would do; changes nothing
-    #[command(before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h")]
+    #[command(
+        before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h"
+    )]
     Plan {
         #[command(flatten)]
         chosen: Chosen,
     },
     /// Take writes back: shows the plan, then asks
-    #[command(before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes")]
+    #[command(
+        before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes"
+    )]
     Apply {
         #[command(flatten)]
         chosen: Chosen,
@@ -71,7 +75,11 @@ impl Rollback {
         planned["plan_only"] = true.into();
         let plan = client.ask(&Ask::post("/v1/rollbacks").body(planned))?;
         let Verb::Apply { yes, .. } = self.verb else {
-            if chosen.json { screen.json(&plan)? } else { table(&plan, screen)? }
+            if chosen.json {
+                screen.json(&plan)?
+            } else {
+                table(&plan, screen)?
+            }
             return Ok(Exit::Ok);
         };
         if !chosen.json {
@@ -135,7 +143,8 @@ mod tests {
 
     #[test]
     fn only_what_was_shown_as_possible_is_taken_back() {
-        let plan = json!({"steps": [{"buffer_id": "buf_1", "possible": true}, {"buffer_id": "buf_2", "possible": false}]});
+        let plan =
+            json!({"steps": [{"buffer_id": "buf_1", "possible": true}, {"buffer_id": "buf_2", "possible": false}]});
         assert_eq!(pinned(&plan), json!({"buffer_ids": ["buf_1"]}));
     }
 }

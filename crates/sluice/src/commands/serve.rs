@@ -147,9 +147,8 @@ fn not_opened(error: OpenError, screen: &Screen) -> Failure {
 fn not_served(error: ServeError) -> Failure {
     let failure = Failure::new(Exit::Failed, "the gateway cannot serve").why(error.to_string());
     match error {
-        ServeError::Listen { why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => {
-            failure.hint("another program has this port, perhaps another gateway: sluice status; or choose: --listen ADDRESS")
-        }
+        ServeError::Listen { why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => failure
+            .hint("another program has this port, perhaps another gateway: sluice status; or choose: --listen ADDRESS"),
         _ => failure,
     }
 }

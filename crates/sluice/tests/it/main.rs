@@ -3,4 +3,5 @@
 
 mod about;
 mod audit;
+mod init;
 mod policy;

@@ -27,7 +27,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
+    pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -38,7 +38,7 @@ impl Bench {
         self.run_with(arguments, "", &[])
     }
 
-    fn run_with(&self, arguments: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Run {
+    pub fn run_with(&self, arguments: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Run {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(arguments)
             .current_dir(self.0.path())

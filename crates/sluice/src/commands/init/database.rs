@@ -1,27 +1,49 @@
 //! The database of a new gateway: the first agent, its key, and the operator's token.
 //!
-//! Only hashes of keys go in.
+//! Promise: only hashes of keys go in, and all of it is on record.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use sluice_core::{AgentName, NodeName};
+use sluice_core::ids::KeyId;
+use sluice_core::{Actor, AgentName, NodeName, PersonName};
 use sluice_gateway::keys::Token;
-use sluice_store::{Store, StoreError};
+use sluice_store::{KeyKind, NewKey, Role, Store, StoreError};
 
-use crate::failure::{Exit, Failure};
-use crate::system::SystemClock;
+use crate::failure::{Exit, Failure, io_words};
+use crate::system::{SystemClock, SystemIds};
+
+/// The one who makes a gateway.
+const FIRST_PERSON: &str = "admin";
 
 /// Makes the database.
 pub(super) fn found(
     path: &Path,
     node: &NodeName,
-    _agent: (&AgentName, &Token),
-    _operator: &Token,
+    (agent, agent_key): (&AgentName, &Token),
+    operator_token: &Token,
 ) -> Result<(), Failure> {
+    let person = PersonName::new(FIRST_PERSON).map_err(|why| Failure::new(Exit::Failed, why.to_string()))?;
+    let by = Actor::Operator(person.clone());
     let store = Store::open_file(path, node.clone(), Arc::new(SystemClock)).map_err(of_store)?;
-    drop(store);
-    Ok(())
+    let key = |kind: KeyKind, token: &Token| NewKey {
+        id: KeyId::mint(&SystemIds),
+        kind,
+        label: Some("made by sluice init".into()),
+        hash: token.hash(),
+        expires_at: None,
+        by: by.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, "nothing can be run").why(io_words(&error)))?;
+    let made = runtime.block_on(async {
+        store.issue_key(key(KeyKind::Operator(person, Role::Admin), operator_token)).await?;
+        store.add_agent(agent.clone(), "made by sluice init".into(), by.clone()).await?;
+        store.issue_key(key(KeyKind::Agent(agent.clone()), agent_key)).await
+    });
+    made.map(drop).map_err(of_store)
 }
 
 fn of_store(error: StoreError) -> Failure {

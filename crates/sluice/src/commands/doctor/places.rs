@@ -1,0 +1,166 @@
+//! Checks of what the configuration names: files, folders, the database, the disk, ports.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluice_gateway::config::{Config, Database, Size};
+use sluice_store::Store;
+
+use super::{Finding, State};
+use crate::failure::io_words;
+
+/// How long a gateway may take to say that it lives.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Deepest and most that is looked at in the data folder.
+const DEPTH: usize = 4;
+const FILES: usize = 10_000;
+
+/// Nobody but the owner may read what is secret.
+pub(super) fn permissions(config: &Config) -> Vec<Finding> {
+    let data = &config.data;
+    let mut findings = Vec::new();
+    if data.exists() {
+        let mut open = Vec::new();
+        let mut seen = 0;
+        readable_by_others(data, 0, &mut seen, &mut open);
+        findings.push(match open.first() {
+            None => Finding::new("permissions", State::Ok, format!("only you can read {}", data.display())),
+            Some((path, mode)) => {
+                let more = if open.len() > 1 { format!(" and {} more", open.len() - 1) } else { String::new() };
+                let message = format!("others can use {}{more} (mode {mode:04o})", path.display());
+                Finding::new("permissions", State::Fail, message).hint(format!("chmod -R go= {}", data.display()))
+            }
+        });
+    } else {
+        findings.push(
+            Finding::new("permissions", State::Warn, format!("there is no data folder {} yet", data.display()))
+                .hint("sluice init makes one with the first keys"),
+        );
+    }
+    let single = [config.tls.as_ref().map(|tls| tls.key.clone())];
+    for path in single.into_iter().flatten() {
+        findings.push(match fs::metadata(&path) {
+            Err(error) => Finding::new("permissions", State::Fail, format!("{}: {}", path.display(), io_words(&error))),
+            Ok(about) if about.mode() & 0o077 != 0 => {
+                let message = format!("others can use {} (mode {:04o})", path.display(), about.mode() & 0o7777);
+                Finding::new("permissions", State::Fail, message).hint(format!("chmod 600 {}", path.display()))
+            }
+            Ok(_) => Finding::new("permissions", State::Ok, format!("only you can read {}", path.display())),
+        });
+    }
+    findings
+}
+
+/// What group or others could open. A closed folder closes all that is in it, and is still looked into: it
+/// may be opened one day.
+fn readable_by_others(path: &Path, depth: usize, seen: &mut usize, open: &mut Vec<(PathBuf, u32)>) {
+    let Ok(about) = fs::symlink_metadata(path) else { return };
+    *seen += 1;
+    if about.is_symlink() || *seen > FILES {
+        return;
+    }
+    if about.mode() & 0o077 != 0 {
+        open.push((path.to_owned(), about.mode() & 0o7777));
+    }
+    if about.is_dir() && depth < DEPTH {
+        let mut inside: Vec<PathBuf> =
+            fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        inside.sort();
+        inside.iter().for_each(|path| readable_by_others(path, depth + 1, seen, open));
+    }
+}
+
+/// The database can be read. Somebody else may be using it.
+pub(super) fn database(config: &Config) -> Finding {
+    let path = match &config.database {
+        Database::Server(_) => {
+            return Finding::new("database", State::Info, "a PostgreSQL server; it is asked when the gateway starts");
+        }
+        Database::File(path) => path,
+    };
+    if !path.exists() {
+        return Finding::new("database", State::Warn, format!("there is no {} yet", path.display()))
+            .hint("the gateway makes one when it starts; without keys nobody can use it: sluice init");
+    }
+    let opened = Store::open_to_read(path).and_then(|store| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.map_err(|error| sluice_store::StoreError::Unavailable(Box::new(error)))?;
+        runtime.block_on(store.logs())
+    });
+    match opened {
+        Ok(logs) => {
+            let entries: u64 = logs.iter().map(|(_, head)| head.size).sum();
+            Finding::new("database", State::Ok, format!("{} opens, {entries} entries on record", path.display()))
+        }
+        Err(error) => Finding::new("database", State::Fail, format!("{} ({})", error, error.code()))
+            .hint("keep the file as it is and look at a copy: sluice audit verify --data PATH"),
+    }
+}
+
+/// How much of the disk is left.
+pub(super) fn disk(config: &Config) -> Finding {
+    let place = config.data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let about = match rustix::fs::statvfs(place) {
+        Ok(about) => about,
+        Err(error) => {
+            let why = io_words(&io::Error::from(error));
+            return Finding::new("disk", State::Warn, format!("its room cannot be told: {why}"));
+        }
+    };
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    let whole = about.f_blocks.saturating_mul(about.f_frsize);
+    let percent = (u128::from(free) * 100).checked_div(u128::from(whole)).unwrap_or(0);
+    let left = format!("{} left, {percent} %", Size::from_mb(free / 1_000_000));
+    if config.disk.stop.undercut(free, whole) {
+        Finding::new("disk", State::Fail, format!("{left}: below {} nothing is sent", config.disk.stop))
+            .hint("make room, or set disk.stop")
+    } else if config.disk.low.undercut(free, whole) {
+        Finding::new("disk", State::Warn, format!("{left}: below {} no new write is taken", config.disk.low))
+            .hint("make room, or set disk.low")
+    } else {
+        Finding::new("disk", State::Ok, left)
+    }
+}
+
+/// Folders of agents exist.
+pub(super) fn roots(config: &Config) -> Vec<Finding> {
+    let missing = config.filesystem.roots.iter().filter(|root| !root.path.is_dir());
+    let finding = |path: &Path| {
+        Finding::new("filesystem", State::Fail, format!("the root {} is no folder", path.display()))
+            .hint("make it, or take it out of filesystem.roots")
+    };
+    missing.map(|root| finding(&root.path)).collect()
+}
+
+/// A port is free, or a gateway has it already.
+pub(super) fn port(key: &'static str, address: SocketAddr, tls: bool) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::new(key, State::Ok, format!("{address} is free")),
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            Finding::new(key, State::Fail, format!("{address} cannot be used: {}", io_words(&error)))
+                .hint(format!("choose another {key}"))
+        }
+        Err(_) if tls => Finding::new(key, State::Info, format!("{address} is in use, perhaps by this gateway")),
+        Err(_) if lives(address) => Finding::new(key, State::Ok, format!("{address} is answered by a gateway")),
+        Err(_) => Finding::new(key, State::Fail, format!("{address} is in use by something else"))
+            .hint(format!("stop that, or choose another {key}")),
+    }
+}
+
+/// Whether something there answers `/livez` as a gateway does.
+fn lives(address: SocketAddr) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        write!(stream, "GET /livez HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start)?;
+        Ok::<_, io::Error>(start == *b"HTTP/1.1 200")
+    };
+    ask().unwrap_or(false)
+}
