@@ -57,7 +57,7 @@ use layer::File;
 /// with it too.
 pub mod reading {
     pub use super::fault::{Family, Faults};
-    pub use super::suggest::{closest, escape};
+    pub use super::suggest::{closest, escape, is_unsafe};
     pub use super::yaml::{Comment, Document, Key, Kind, Node, parse};
 }
 

@@ -1,12 +1,26 @@
 //! One module per noun. A new command is a variant here and a line in [`run`].
 
 pub(crate) mod about;
+pub(crate) mod agents;
+pub(crate) mod alerts;
+pub(crate) mod allowances;
+pub(crate) mod approvals;
 pub(crate) mod audit;
+pub(crate) mod call;
+pub(crate) mod calls;
+pub(crate) mod complete;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod freeze;
+pub(crate) mod holds;
 pub(crate) mod init;
+pub(crate) mod keys;
 pub(crate) mod policy;
+pub(crate) mod rollback;
+pub(crate) mod serve;
+pub(crate) mod status;
 
 use clap::Subcommand;
 
@@ -20,6 +34,34 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     /// Make a folder a gateway can start in
     Init(init::Init),
+    /// Run the gateway
+    Serve(serve::Serve),
+    /// Show how the gateway is
+    Status(status::Status),
+    /// See questions and answer them
+    Approvals(approvals::Approvals),
+    /// List, stop, extend, send and settle held writes
+    Holds(holds::Holds),
+    /// List calls, show one, wait for one
+    Calls(calls::Calls),
+    /// Make a call as an agent
+    Call(call::Call),
+    /// Stop everything, one agent or one service
+    Freeze(freeze::Freeze),
+    /// Let go again what was frozen
+    Unfreeze(freeze::Unfreeze),
+    /// Take back writes that were done
+    Rollback(rollback::Rollback),
+    /// List, add, pause and remove agents
+    Agents(agents::Agents),
+    /// List, make, replace and revoke credentials
+    Keys(keys::Keys),
+    /// List standing yeses and take them back
+    Allowances(allowances::Allowances),
+    /// List and acknowledge alerts
+    Alerts(alerts::Alerts),
+    /// Follow what happens
+    Events(events::Events),
     /// Check the configuration and this machine
     Doctor(doctor::Doctor),
     /// Show and check the configuration
@@ -28,6 +70,9 @@ pub(crate) enum Command {
     Policy(policy::Policy),
     /// Show the record, export it, and verify it with nothing but files
     Audit(audit::Audit),
+    /// Print ids that start like this, for completions
+    #[command(hide = true)]
+    Complete(complete::Complete),
     /// Print completions for a shell
     Completions(about::Completions),
     /// Print the manual page, or write all pages to a directory
@@ -41,10 +86,25 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
     match command {
         Command::Demo(demo) => demo.run(screen),
         Command::Init(init) => init.run(screen),
+        Command::Serve(serve) => serve.run(screen),
+        Command::Status(status) => status.run(screen),
+        Command::Approvals(approvals) => approvals.run(screen),
+        Command::Holds(holds) => holds.run(screen),
+        Command::Calls(calls) => calls.run(screen),
+        Command::Call(call) => call.run(screen),
+        Command::Freeze(freeze) => freeze.run(screen),
+        Command::Unfreeze(unfreeze) => unfreeze.run(screen),
+        Command::Rollback(rollback) => rollback.run(screen),
+        Command::Agents(agents) => agents.run(screen),
+        Command::Keys(keys) => keys.run(screen),
+        Command::Allowances(allowances) => allowances.run(screen),
+        Command::Alerts(alerts) => alerts.run(screen),
+        Command::Events(events) => events.run(screen),
         Command::Doctor(doctor) => doctor.run(screen),
         Command::Config(config) => config.run(screen),
         Command::Policy(policy) => policy.run(screen),
         Command::Audit(audit) => audit.run(screen),
+        Command::Complete(complete) => complete.run(screen),
         Command::Completions(completions) => completions.run(screen),
         Command::Man(man) => man.run(screen),
         Command::Version(version) => version.run(screen),

@@ -14,10 +14,22 @@ pub(crate) enum Exit {
     Usage = 2,
     /// There is no such thing.
     NotFound = 3,
-    /// Something is in the way already.
+    /// No credential was found.
+    NotSignedIn = 4,
+    /// Not for this credential, or a rule blocks it.
+    Forbidden = 5,
+    /// A person said no, or nobody answered in time.
+    Denied = 6,
+    /// Something is in the way already: a file, another decision, a later state.
     Conflict = 7,
+    /// Not over yet.
+    Pending = 8,
     /// What was checked is not what it claims to be.
     NotVerified = 9,
+    /// The gateway does not accept the credential.
+    CredentialRefused = 10,
+    /// No gateway answers.
+    Unreachable = 11,
 }
 
 impl From<Exit> for ExitCode {
@@ -33,13 +45,15 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     pub(crate) why: Option<String>,
     pub(crate) hint: Option<String>,
+    /// Where to read more, and how the gateway calls this request.
+    pub(crate) docs: Option<String>,
     /// The reader of our output went away.
     pub(crate) closed: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), why: None, hint: None, closed: false }
+        Self { exit, message: message.into(), why: None, hint: None, docs: None, closed: false }
     }
 
     pub(crate) fn why(mut self, why: impl Into<String>) -> Self {
@@ -49,6 +63,11 @@ impl Failure {
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn docs(mut self, docs: impl Into<String>) -> Self {
+        self.docs = Some(docs.into());
         self
     }
 }

@@ -3,6 +3,7 @@
 //! Parses what a person typed, runs one command, prints data on stdout and talk on stderr, and ends with
 //! one of the exit codes of [`failure::Exit`].
 
+mod client;
 mod commands;
 mod demo;
 mod export;
@@ -10,7 +11,11 @@ mod failure;
 mod files;
 mod screen;
 mod settings;
+mod span;
 mod system;
+mod table;
+mod visible;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -36,6 +41,8 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // TLS needs to know its cryptography before anything connects; it can be told once, and this is the once.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
     let screen = Screen::new(cli.color, cli.quiet);
     match commands::run(cli.command, &screen) {
         Ok(exit) => exit.into(),

@@ -1,14 +1,14 @@
 //! What a person sees: data on stdout, remarks on stderr, colour only where it is wanted.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use owo_colors::{OwoColorize as _, Style};
 use serde::Serialize;
 use sluice_core::Tier;
 use sluice_core::policy::{Fault, Severity};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -54,6 +54,38 @@ impl Screen {
         self.line(text)
     }
 
+    /// Whether a person reads the data as it comes.
+    pub(crate) fn is_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// How wide the terminal is; nothing where the data goes elsewhere.
+    pub(crate) fn width(&self) -> Option<u16> {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        (self.is_terminal() && size.ws_col > 0).then_some(size.ws_col)
+    }
+
+    /// Begins anew: on a terminal at its top, elsewhere after an empty line.
+    pub(crate) fn again(&self) -> io::Result<()> {
+        if self.is_terminal() { self.raw(b"\x1b[H\x1b[2J") } else { self.line("") }
+    }
+
+    /// Asks for a yes on a terminal. Without one nobody can answer: the flag that answers is named.
+    pub(crate) fn ask(&self, question: &str, flag: &str) -> Result<(), Failure> {
+        if !io::stdin().is_terminal() {
+            return Err(Failure::new(Exit::Usage, "there is nobody to ask")
+                .why("standard input is not a terminal")
+                .hint(format!("add {flag}")));
+        }
+        write!(io::stderr().lock(), "{question} [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Failure::new(Exit::Failed, "nothing was done")),
+        }
+    }
+
     /// A remark.
     pub(crate) fn note(&self, text: impl Display) {
         if !self.quiet {
@@ -85,6 +117,9 @@ impl Screen {
         }
         if let Some(hint) = &failure.hint {
             let _ = writeln!(stderr, "  hint: {hint}");
+        }
+        if let Some(docs) = &failure.docs {
+            let _ = writeln!(stderr, "  docs: {docs}");
         }
     }
 }

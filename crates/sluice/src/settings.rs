@@ -15,7 +15,7 @@ use crate::screen::Screen;
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// Configuration file; otherwise $SLUICE_CONFIG, otherwise ./sluice.yaml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
@@ -76,6 +76,15 @@ fn variables() -> Result<Vec<(String, String)>, Failure> {
         Err(_) => Err(Failure::new(Exit::Failed, format!("the variable `{}` is not UTF-8 text", name.escape_debug()))),
     });
     read.collect()
+}
+
+/// One of our variables; an empty one counts as not set.
+pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
+    let found = std::env::var_os(name).filter(|value| !value.is_empty());
+    let text = |value: std::ffi::OsString| {
+        value.into_string().map_err(|_| Failure::new(Exit::Failed, format!("the variable `{name}` is not UTF-8 text")))
+    };
+    found.map(text).transpose()
 }
 
 /// The name of this host.

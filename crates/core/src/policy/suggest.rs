@@ -51,7 +51,8 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// Whether a character could move, hide or recolour what a person reads.
-pub(crate) fn is_unsafe(c: char) -> bool {
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

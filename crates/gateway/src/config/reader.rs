@@ -16,7 +16,15 @@ use super::setting::{Bad, Bounded, Setting};
 /// What every variable of ours starts with.
 const PREFIX: &str = "SLUICE_";
 /// Variables of the command line and of tests.
-const OTHERS: [&str; 5] = ["SLUICE_URL", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_PAGER", "SLUICE_CONFIG"];
+const OTHERS: [&str; 7] = [
+    "SLUICE_URL",
+    "SLUICE_TOKEN",
+    "SLUICE_TOKEN_FILE",
+    "SLUICE_AGENT_KEY",
+    "SLUICE_AGENT_KEY_FILE",
+    "SLUICE_PAGER",
+    "SLUICE_CONFIG",
+];
 const TESTS: &str = "SLUICE_TEST_";
 /// Names people are used to, beside the regular ones.
 const ALIASES: [(&str, &str); 2] =

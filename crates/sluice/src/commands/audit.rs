@@ -336,7 +336,7 @@ impl Prove {
 }
 
 /// An entry as a sentence.
-fn sentence(entry: &Entry) -> String {
+pub(super) fn sentence(entry: &Entry) -> String {
     let fact = &entry.fact;
     let mut words = format!("{} {}", fact.actor, fact.kind);
     let mut add = |name: &str, value: String| words.push_str(&format!(" {name}={value}"));

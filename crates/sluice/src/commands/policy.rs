@@ -1,8 +1,9 @@
-//! `sluice policy`: the rules, before they count.
+//! `sluice policy`: the rules, before they count and while they do.
 
 mod compare;
 mod explain;
 mod fmt;
+mod live;
 mod start;
 mod verify;
 
@@ -37,6 +38,12 @@ enum Verb {
     Explain(explain::Explain),
     /// Show how one policy behaves differently from another
     Diff(compare::Diff),
+    /// Put policy files in force at the running gateway, all of them or none
+    Apply(live::Apply),
+    /// List rules that were in force, the latest first
+    History(live::History),
+    /// Put rules in force that were before
+    Revert(live::Revert),
     /// List policies to start from, or write one
     Templates(start::Templates),
     /// Print the JSON Schema of policy files
@@ -51,6 +58,9 @@ impl Policy {
             Verb::Test(test) => test.run(screen),
             Verb::Explain(explain) => explain.run(screen),
             Verb::Diff(diff) => diff.run(screen),
+            Verb::Apply(apply) => apply.run(screen),
+            Verb::History(history) => history.run(screen),
+            Verb::Revert(revert) => revert.run(screen),
             Verb::Templates(templates) => templates.run(screen),
             Verb::Schema(schema) => schema.run(screen),
         }

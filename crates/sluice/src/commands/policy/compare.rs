@@ -1,14 +1,17 @@
 //! `diff`: how one policy behaves differently from another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use owo_colors::{OwoColorize as _, Style};
+use sluice_core::Span;
 use sluice_core::policy::{Change, Diff as Differences, Direction};
 
-use super::{counted, load_or_fail};
+use super::{counted, live, load_or_fail};
+use crate::client::Reach;
 use crate::failure::{Exit, Failure};
 use crate::screen::{Screen, tier};
+use crate::span::span;
 
 /// Show how one policy behaves differently from another.
 ///
@@ -17,13 +20,19 @@ use crate::screen::{Screen, tier};
 /// stands what conditions can make of it.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  sluice policy diff policies.old policies\n  sluice policy diff policies.old policies --deny-looser"
+    before_help = "Examples:\n  sluice policy diff policies.old policies\n  sluice policy diff policies.old policies --deny-looser\n  sluice policy diff policies --replay 7d"
 )]
 pub(crate) struct Diff {
-    /// Policy directory before
+    /// Policy directory before; with --replay the one to try
     old: PathBuf,
     /// Policy directory after
-    new: PathBuf,
+    #[arg(required_unless_present = "replay", conflicts_with = "replay")]
+    new: Option<PathBuf>,
+    /// Compare with the running gateway instead: over its writes of so long
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    replay: Option<Span>,
+    #[command(flatten)]
+    reach: Reach,
     /// Fail if anything gets looser
     #[arg(long)]
     deny_looser: bool,
@@ -34,20 +43,29 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (old, new) = (load_or_fail(&self.old, screen)?, load_or_fail(&self.new, screen)?);
+        let looser = match (self.replay, &self.new) {
+            (Some(span), _) => live::replay(&self.reach, &self.old, span, self.json, screen)?,
+            (None, Some(new)) => self.files(new, screen)?,
+            (None, None) => return Err(Failure::new(Exit::Usage, "name two directories, or --replay SPAN")),
+        };
+        if self.deny_looser && looser > 0 {
+            return Err(Failure::new(Exit::Failed, format!("the policy gets looser in {}", counted(looser, "place"))));
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// Compares two directories; gives in how many places the second one is looser.
+    fn files(&self, new: &Path, screen: &Screen) -> Result<usize, Failure> {
+        let (old, new) = (load_or_fail(&self.old, screen)?, load_or_fail(new, screen)?);
         let diff = old.diff(&new);
         if self.json {
             screen.json(&diff)?
         } else {
             show(&diff, screen)?
         }
-        let looser = diff.count(Direction::Looser)
+        Ok(diff.count(Direction::Looser)
             + diff.count(Direction::Mixed)
-            + diff.answers.iter().filter(|answer| answer.new < answer.old).count();
-        if self.deny_looser && looser > 0 {
-            return Err(Failure::new(Exit::Failed, format!("the policy gets looser in {}", counted(looser, "place"))));
-        }
-        Ok(Exit::Ok)
+            + diff.answers.iter().filter(|answer| answer.new < answer.old).count())
     }
 }
 

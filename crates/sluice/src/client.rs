@@ -1,0 +1,285 @@
+//! The client of a running gateway: one request, one answer, over HTTP and JSON.
+//!
+//! Takes where the gateway is and a credential ([`find`]); gives JSON, or a failure in the words of the house
+//! ([`problem`]). Promise: the credential goes to that address and nowhere else (no proxy, no redirect), never
+//! comes from the command line, and is never printed; what stops things is tried at the stop lane first.
+
+mod find;
+mod ids;
+mod problem;
+mod stream;
+
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response};
+use serde_json::Value;
+use sluice_core::Span;
+
+use crate::failure::{Exit, Failure};
+use crate::settings::Which;
+
+pub(crate) use find::{Whose, private_file};
+pub(crate) use ids::Kind;
+pub(crate) use stream::{Event, Heard};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take, beside what was asked to be waited for.
+const ANSWER: Span = Span::from_secs(60);
+/// Largest answer that is read.
+const LARGEST: usize = 256 << 20;
+/// Entries per request of a list.
+const PAGE: usize = 500;
+
+/// Which gateway.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Address of the gateway; otherwise $SLUICE_URL, otherwise what the configuration says
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// A gateway that can be asked.
+#[derive(Debug)]
+pub(crate) struct Client {
+    runtime: tokio::runtime::Runtime,
+    http: reqwest::Client,
+    /// Without a slash at the end.
+    main: String,
+    stop: Option<String>,
+    credential: HeaderValue,
+}
+
+/// A request.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    method: Method,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    body: Option<Value>,
+    /// Whether the stop lane is tried first.
+    stops: bool,
+    /// How long the gateway is asked to wait.
+    wait: Span,
+}
+
+impl Reach {
+    /// Opens the client of a person.
+    pub(crate) fn operator(&self) -> Result<Client, Failure> {
+        self.client(Whose::Operator)
+    }
+
+    /// Opens a client.
+    pub(crate) fn client(&self, whose: Whose) -> Result<Client, Failure> {
+        let found = find::find(self.url.clone(), &self.which, whose)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))?;
+        Ok(Client { runtime, http: found.http, main: found.main, stop: found.stop, credential: found.credential })
+    }
+}
+
+impl Ask {
+    fn new(method: Method, path: String) -> Self {
+        Self { method, path, query: Vec::new(), body: None, stops: false, wait: Span::ZERO }
+    }
+
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path.into())
+    }
+
+    pub(crate) fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path.into())
+    }
+
+    pub(crate) fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path.into())
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path.into())
+    }
+
+    /// With this part of the query, if there is a value.
+    pub(crate) fn with(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+        self.query.extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// At the stop lane first.
+    pub(crate) fn stops(mut self) -> Self {
+        self.stops = true;
+        self
+    }
+
+    /// The gateway answers when something changed, or after this long.
+    pub(crate) fn waits(mut self, wait: Span) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    fn target(&self) -> String {
+        let pairs = self.query.iter().map(|(name, value)| format!("{name}={}", encode(value)));
+        let query = pairs.collect::<Vec<_>>().join("&");
+        if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) }
+    }
+}
+
+impl Client {
+    /// Where it talks to.
+    pub(crate) fn address(&self) -> &str {
+        &self.main
+    }
+
+    /// Asks, and gives the JSON of the answer: null where there is nothing to say. A problem document is a
+    /// failure; any other JSON is an answer, whatever its status (a blocked call is one).
+    pub(crate) fn ask(&self, ask: &Ask) -> Result<Value, Failure> {
+        self.runtime.block_on(async {
+            let (response, base) = self.reach(ask).await?;
+            read(response, &base).await
+        })
+    }
+
+    /// A list: pages joined into one, up to `limit` entries.
+    pub(crate) fn list(&self, ask: &Ask, limit: usize) -> Result<Value, Failure> {
+        let mut joined: Option<Value> = None;
+        let mut cursor: Option<String> = None;
+        loop {
+            let had = joined.as_ref().map_or(0, |list| entries(list).len());
+            let page = limit.saturating_sub(had).clamp(1, PAGE);
+            let next = self.ask(&ask.clone().with("limit", Some(page)).with("cursor", cursor.take()))?;
+            cursor = next.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            let whole = match joined.take() {
+                None => next,
+                Some(mut before) => {
+                    append(&mut before, next);
+                    before
+                }
+            };
+            if cursor.is_none() || entries(&whole).len() >= limit {
+                return Ok(whole);
+            }
+            joined = Some(whole);
+        }
+    }
+
+    /// A list that has no pages.
+    pub(crate) fn whole(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(&Ask::get(path))
+    }
+
+    /// Sends to the stop lane, if wanted and there, or to the main address.
+    async fn reach(&self, ask: &Ask) -> Result<(Response, String), Failure> {
+        if let Some(stop) = self.stop.as_ref().filter(|_| ask.stops) {
+            match self.request(stop, ask).send().await {
+                Ok(response) => return Ok((response, stop.clone())),
+                // Nothing was sent yet, so the main address may be asked instead.
+                Err(error) if error.is_connect() => {}
+                Err(error) => return Err(problem::unreachable(stop, &error)),
+            }
+        }
+        let sent = self.request(&self.main, ask).send().await;
+        let response = sent.map_err(|error| problem::unreachable(&self.main, &error))?;
+        Ok((response, self.main.clone()))
+    }
+
+    fn request(&self, base: &str, ask: &Ask) -> reqwest::RequestBuilder {
+        let request = self
+            .http
+            .request(ask.method.clone(), format!("{base}{}", ask.target()))
+            .header(AUTHORIZATION, self.credential.clone())
+            .timeout((ANSWER + ask.wait).as_duration());
+        match &ask.body {
+            Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string()),
+            None => request,
+        }
+    }
+}
+
+/// The entries of a list.
+pub(crate) fn entries(list: &Value) -> &[Value] {
+    list.get("data").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A field as text; empty if there is none.
+pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A field in any form, as one line.
+pub(crate) fn shown(value: &Value, name: &str) -> String {
+    value.get(name).map_or_else(|| "-".into(), crate::visible::value)
+}
+
+fn append(list: &mut Value, next: Value) {
+    let Value::Object(mut next) = next else { return };
+    if let (Some(all), Some(Value::Array(more))) =
+        (list.get_mut("data").and_then(Value::as_array_mut), next.remove("data"))
+    {
+        all.extend(more);
+    }
+    if let Some(list) = list.as_object_mut() {
+        list.extend(next);
+    }
+}
+
+/// Reads an answer within limits.
+async fn read(mut response: Response, base: &str) -> Result<Value, Failure> {
+    let status = response.status().as_u16();
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| problem::unreachable(base, &error))? {
+        if bytes.len() + chunk.len() > LARGEST {
+            return Err(problem::stranger(base, "its answer is too large"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if bytes.is_empty() && response.status().is_success() {
+        return Ok(Value::Null);
+    }
+    let body: Value = serde_json::from_slice(&bytes)
+        .map_err(|_| problem::stranger(base, &format!("it says {status} without JSON")))?;
+    match kind.split(';').next().unwrap_or_default() {
+        "application/json" => Ok(body),
+        "application/problem+json" => Err(problem::failure(&body)),
+        other => Err(problem::stranger(base, &format!("it answers {status} with `{}`", crate::visible::line(other)))),
+    }
+}
+
+/// A value as part of a query or path.
+pub(crate) fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_encoded_in_addresses() {
+        let ask = Ask::get("/v1/holds")
+            .with("state", Some("held,done&x=ü"))
+            .with("agent", None::<String>)
+            .with("limit", Some(5));
+        assert_eq!(ask.target(), "/v1/holds?state=held%2Cdone%26x%3D%C3%BC&limit=5");
+    }
+
+    #[test]
+    fn pages_are_joined_and_end_where_the_last_one_ends() {
+        let mut list = json!({"data": [1, 2], "next_cursor": "b", "has_more": true});
+        append(&mut list, json!({"data": [3], "next_cursor": null, "has_more": false}));
+        assert_eq!(list, json!({"data": [1, 2, 3], "next_cursor": null, "has_more": false}));
+    }
+}

@@ -1,0 +1,236 @@
+//! Finding the gateway and the credential.
+//!
+//! The address: `--url`, `SLUICE_URL`, the configuration. The credential: a variable, a file named by a
+//! variable, the token `sluice init` left in the data folder. Promise: a file others can read is refused, and
+//! the token of this machine's gateway is not shown to another machine by itself.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+use sluice_gateway::config::Config;
+
+use crate::failure::{Exit, Failure, io_words};
+use crate::settings::{Which, variable};
+
+/// Longest credential that is read.
+const LONGEST: u64 = 4096;
+
+/// Whose credential is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A person's.
+    Operator,
+    /// An agent's.
+    Agent,
+}
+
+/// What a client is made of.
+pub(super) struct Found {
+    pub(super) http: reqwest::Client,
+    pub(super) main: String,
+    pub(super) stop: Option<String>,
+    pub(super) credential: HeaderValue,
+}
+
+/// Where the gateway is.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    main: String,
+    stop: Option<String>,
+    /// On this machine, or what the configuration of this machine names.
+    ours: bool,
+}
+
+pub(super) fn find(url: Option<String>, which: &Which, whose: Whose) -> Result<Found, Failure> {
+    let named = match url {
+        Some(url) => Some(url),
+        None => variable("SLUICE_URL")?,
+    };
+    let mut config = None;
+    let place = match named {
+        Some(url) => from_url(&url)?,
+        None => from_config(config.insert(load(which)?)),
+    };
+    let token = match given(whose)? {
+        Some(token) => token,
+        None if whose == Whose::Agent => return Err(no_agent_key()),
+        None if place.ours => own_token(&match &config {
+            Some(config) => config.data.clone(),
+            None => load(which)?.data,
+        })?,
+        None => return Err(no_token("the gateway is on another machine, so the token of this one is not used")),
+    };
+    let mut credential = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| Failure::new(Exit::NotSignedIn, "the credential has characters no credential has"))?;
+    credential.set_sensitive(true);
+    let http = http(config.as_ref())?;
+    Ok(Found { http, main: place.main, stop: place.stop, credential })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command line talks to its gateway, which is not the outside")]
+fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
+    // SECURITY: a proxy or another address would see the credential.
+    let mut builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(super::CONNECT)
+        .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")));
+    // The gateway's own certificate is to be trusted, whoever signed it.
+    if let Some(tls) = config.and_then(|config| config.tls.as_ref()) {
+        let chain = fs::read(&tls.cert).map_err(|error| unreadable(&tls.cert, &error))?;
+        let chain = reqwest::Certificate::from_pem_bundle(&chain)
+            .map_err(|_| Failure::new(Exit::Failed, format!("`{}` is no certificate", tls.cert.display())))?;
+        builder = builder.tls_certs_merge(chain);
+    }
+    builder.build().map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))
+}
+
+fn load(which: &Which) -> Result<Config, Failure> {
+    let settings = which.load(Vec::new())?;
+    let name = settings.name();
+    let loaded = settings.loaded.map_err(|errors| {
+        Failure::new(Exit::Failed, format!("`{name}` cannot be used to find the gateway"))
+            .why(errors.faults.first().map_or_else(String::new, |fault| fault.message.clone()))
+            .hint("see all problems: sluice config check; or name the gateway: --url URL")
+    })?;
+    Ok(loaded.0)
+}
+
+fn from_url(text: &str) -> Result<Place, Failure> {
+    let wrong = |why: &str| {
+        Failure::new(Exit::Usage, format!("`{}` is not the address of a gateway", crate::visible::line(text)))
+            .why(why)
+            .hint("for example http://127.0.0.1:7420")
+    };
+    let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
+    if !["http", "https"].contains(&url.scheme()) {
+        return Err(wrong("it begins with neither http:// nor https://"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("credentials do not belong into an address"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("it has a part after ? or #"));
+    }
+    let host = url.host_str().ok_or_else(|| wrong("it names no host"))?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let ours = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    // A gateway behind a proxy has no port of its own, and its stop lane is not known.
+    let stop = url.port().and_then(|port| port.checked_add(1)).map(|port| format!("{}://{host}:{port}", url.scheme()));
+    Ok(Place { main: url.as_str().trim_end_matches('/').to_owned(), stop, ours })
+}
+
+fn from_config(config: &Config) -> Place {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let host = |address: SocketAddr| match (config.tls.is_some(), config.public_hosts.first()) {
+        // A certificate is made out to a name.
+        (true, Some(name)) => name.split(':').next().unwrap_or(name).to_owned(),
+        _ if address.ip().is_unspecified() && address.is_ipv4() => "127.0.0.1".into(),
+        _ if address.ip().is_unspecified() => "[::1]".into(),
+        _ if address.is_ipv6() => format!("[{}]", address.ip()),
+        _ => address.ip().to_string(),
+    };
+    let url = |address: SocketAddr| format!("{scheme}://{}:{}", host(address), address.port());
+    Place { main: url(config.listen), stop: Some(url(config.stop_listen)), ours: true }
+}
+
+/// The credential variables name.
+fn given(whose: Whose) -> Result<Option<String>, Failure> {
+    let (direct, file) = match whose {
+        Whose::Operator => ("SLUICE_TOKEN", "SLUICE_TOKEN_FILE"),
+        Whose::Agent => ("SLUICE_AGENT_KEY", "SLUICE_AGENT_KEY_FILE"),
+    };
+    if let Some(token) = variable(direct)? {
+        return Ok(Some(token.trim().to_owned()));
+    }
+    variable(file)?.map(|path| secret(Path::new(&path))).transpose()
+}
+
+fn own_token(data: &Path) -> Result<String, Failure> {
+    let path = data.join("operator.token");
+    if !path.exists() {
+        return Err(no_token(&format!("there is no `{}`", path.display())));
+    }
+    secret(&path)
+}
+
+/// Reads a credential out of a file that only its owner can read.
+fn secret(path: &Path) -> Result<String, Failure> {
+    let refused = |failure: Failure| Failure { exit: Exit::NotSignedIn, ..failure };
+    let file = fs::File::open(path).map_err(|error| refused(unreadable(path, &error)))?;
+    // SECURITY: of the file that is open, not of whatever the name means a moment later.
+    let mode = file.metadata().map_err(|error| refused(unreadable(path, &error)))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(Failure::new(Exit::NotSignedIn, format!("others can use `{}`", path.display()))
+            .why(format!("its mode is {:o}; a credential is for its owner only", mode & 0o777))
+            .hint(format!("chmod 600 {}", path.display())));
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).map_err(|error| refused(unreadable(path, &error)))?;
+    Ok(text.trim().to_owned())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot read `{}`", path.display())).why(io_words(error))
+}
+
+fn no_token(why: &str) -> Failure {
+    Failure::new(Exit::NotSignedIn, "there is no operator token").why(why).hint(
+        "set SLUICE_TOKEN_FILE or SLUICE_TOKEN, or run this where sluice.yaml is; tokens are not taken from the command line",
+    )
+}
+
+fn no_agent_key() -> Failure {
+    Failure::new(Exit::NotSignedIn, "there is no agent key")
+        .why("calls are made by agents, and an operator token does not stand in for one")
+        .hint("set SLUICE_AGENT_KEY_FILE or SLUICE_AGENT_KEY; make a key: sluice keys create --agent NAME --out FILE")
+}
+
+/// Where to keep a new credential: a file that did not exist and that nobody else can read.
+pub(crate) fn private_file(path: &Path) -> Result<(fs::File, PathBuf), Failure> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = opened.map_err(|error| {
+        let exit = if error.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
+        Failure::new(exit, format!("cannot write `{}`", path.display())).why(io_words(&error))
+    })?;
+    Ok((file, path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_scheme_a_host_and_perhaps_a_port() {
+        let place = from_url("http://127.0.0.1:7420/").unwrap();
+        assert_eq!(place.main, "http://127.0.0.1:7420");
+        assert_eq!((place.stop.as_deref(), place.ours), (Some("http://127.0.0.1:7421"), true));
+        let far = from_url("https://gate.example.org").unwrap();
+        assert_eq!((far.main.as_str(), far.stop, far.ours), ("https://gate.example.org", None, false));
+        assert!(from_url("http://[::1]:7420").unwrap().ours);
+        assert!(!from_url("http://localhost.example.org:7420").unwrap().ours);
+        for bad in ["", "gate", "ftp://gate", "http://user:secret@gate", "http://gate?x", "http://gate#x"] {
+            assert!(from_url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_credential_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "sgo_x\n").unwrap();
+        for (mode, works) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match secret(&path) {
+                Ok(text) => assert!(works && text == "sgo_x", "{mode:o}"),
+                Err(failure) => assert!(!works && failure.exit == Exit::NotSignedIn, "{mode:o}"),
+            }
+        }
+    }
+}

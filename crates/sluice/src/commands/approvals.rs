@@ -1,0 +1,200 @@
+//! `sluice approvals`: questions put to people, and their answers.
+
+pub(crate) mod card;
+mod decide;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use sluice_core::{AgentName, Clock as _, Span};
+
+use crate::client::{Ask, Client, Heard, Kind, Reach, entries, shown, text};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::span::span;
+use crate::system::SystemClock;
+use crate::table::{Table, short_ids};
+use crate::watch::{self, Listing};
+
+/// How often a question is looked at while nothing is heard.
+const LOOK: Span = Span::from_secs(2);
+
+/// See questions and answer them.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    before_help = "Examples:\n  sluice approvals list\n  sluice approvals show appr_0193f2\n  sluice approvals approve appr_0193f2\n  sluice approvals approve appr_0193f2 --first 10\n  sluice approvals deny appr_0193f2 --note 'wrong recipient'"
+)]
+pub(crate) struct Approvals {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List questions, the newest first; open ones unless --state says otherwise
+    #[command(before_help = "Examples:\n  sluice approvals list --watch\n  sluice approvals list --state all")]
+    List {
+        /// Only of this agent
+        #[arg(long, value_name = "NAME")]
+        agent: Option<AgentName>,
+        /// In this state, or `all`
+        #[arg(long, default_value = "pending")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show a question with exactly what it is about
+    #[command(before_help = "Examples:\n  sluice approvals show appr_0193f2")]
+    Show {
+        /// Its id, or the beginning of it
+        id: String,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say yes, once
+    Approve(decide::Approve),
+    /// Say no
+    Deny(decide::Deny),
+    /// Say yes, and to the like for the rest of the session
+    #[command(before_help = "Examples:\n  sluice approvals session appr_0193f2")]
+    Session(decide::Standing),
+    /// Say yes, and to the like from now on
+    #[command(before_help = "Examples:\n  sluice approvals always appr_0193f2")]
+    Always(decide::Standing),
+    /// Wait for the answer; ends with 6 for a no, with 8 if there is none in time
+    #[command(before_help = "Examples:\n  sluice approvals wait appr_0193f2 --timeout 10m")]
+    Wait {
+        /// Its id, or the beginning of it
+        id: String,
+        /// How long; for ever if not given
+        #[arg(long, value_parser = span)]
+        timeout: Option<Span>,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print each question as it comes
+    #[command(before_help = "Examples:\n  sluice approvals watch")]
+    Watch {
+        /// For machines: the answers of the API, one after the other
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Approvals {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        match self.verb {
+            Verb::List { agent, state, listing } => {
+                let state = Some(state).filter(|state| state != "all");
+                let ask = Ask::get("/v1/approvals").with("agent", agent).with("state", state);
+                let fetch = || client.list(&ask, listing.limit);
+                watch::show(&client, screen, listing, fetch, |list| table(list, screen))
+            }
+            Verb::Show { id, json } => {
+                let id = client.id(Kind::Approvals, &id)?;
+                show(&client, screen, &fetch(&client, &id)?, json)?;
+                Ok(Exit::Ok)
+            }
+            Verb::Approve(approve) => approve.run(&client, screen),
+            Verb::Deny(deny) => deny.run(&client, screen),
+            Verb::Session(standing) => standing.run("session", &client, screen),
+            Verb::Always(standing) => standing.run("always", &client, screen),
+            Verb::Wait { id, timeout, json } => {
+                let approval = wait(&client, &client.id(Kind::Approvals, &id)?, timeout)?;
+                if json {
+                    screen.json(&approval)?
+                } else {
+                    card::answer(&approval, screen)?
+                }
+                Ok(outcome(text(&approval, "status")))
+            }
+            Verb::Watch { json } => follow(&client, screen, json),
+        }
+    }
+}
+
+fn fetch(client: &Client, id: &str) -> Result<Value, Failure> {
+    client.ask(&Ask::get(format!("/v1/approvals/{id}")).stops())
+}
+
+fn show(client: &Client, screen: &Screen, approval: &Value, json: bool) -> Result<(), Failure> {
+    if json {
+        return Ok(screen.json(approval)?);
+    }
+    card::question(approval, card::why(client, approval).as_ref(), screen)
+}
+
+/// How a command ends that waited for an answer.
+fn outcome(status: &str) -> Exit {
+    match status {
+        "approved" | "consumed" => Exit::Ok,
+        "denied" | "expired" => Exit::Denied,
+        "pending" => Exit::Pending,
+        "withdrawn" | "superseded" | "lapsed" | "revoked" => Exit::Conflict,
+        _ => Exit::Failed,
+    }
+}
+
+/// Waits for an answer, or this long.
+fn wait(client: &Client, id: &str, timeout: Option<Span>) -> Result<Value, Failure> {
+    let start = SystemClock.since_boot();
+    // Listening comes before looking, so that no answer falls between the two.
+    let mut stream = client.listen(Some("approval.*"), None).ok();
+    loop {
+        let approval = fetch(client, id)?;
+        let spent = SystemClock.since_boot().as_millis().saturating_sub(start.as_millis());
+        let left = timeout.map(|timeout| Span::from_millis(timeout.as_millis().saturating_sub(spent)));
+        if outcome(text(&approval, "status")) != Exit::Pending || left.is_some_and(|left| left == Span::ZERO) {
+            return Ok(approval);
+        }
+        let patience: Duration = left.unwrap_or(LOOK).min(LOOK).as_duration();
+        match stream.as_mut().map(|stream| stream.next(Some(patience))) {
+            Some(Ok(Heard::Event(_) | Heard::Nothing)) => {}
+            Some(Ok(Heard::End) | Err(_)) => stream = None,
+            None => client.pause(patience),
+        }
+    }
+}
+
+/// Prints each question once, as it comes.
+fn follow(client: &Client, screen: &Screen, json: bool) -> Result<Exit, Failure> {
+    let mut stream = client.listen(Some("approval.*,hold.*"), None).ok();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let ask = Ask::get("/v1/approvals").with("state", Some("pending"));
+    loop {
+        let list = client.list(&ask, 500)?;
+        // The oldest first: it has waited longest.
+        for entry in entries(&list).iter().rev() {
+            if seen.insert(text(entry, "approval_id").to_owned()) {
+                show(client, screen, &fetch(client, text(entry, "approval_id"))?, json)?;
+                if !json {
+                    screen.line("")?;
+                }
+            }
+        }
+        match stream.as_mut().map(|stream| stream.next(Some(LOOK.as_duration()))) {
+            Some(Ok(Heard::Event(_) | Heard::Nothing)) => {}
+            Some(Ok(Heard::End) | Err(_)) => stream = None,
+            None => client.pause(LOOK.as_duration()),
+        }
+    }
+}
+
+fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
+    let ids: Vec<String> = entries(list).iter().map(|entry| text(entry, "approval_id").to_owned()).collect();
+    let mut table = Table::new(&["approval", "status", "agent", "service", "writes", "asked", "until"]);
+    for (entry, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
+        let cell = |name| shown(entry, name);
+        let (status, agent, service) = (cell("status"), cell("agent"), cell("service"));
+        table.row(&[id, status, agent, service, cell("items"), cell("asked_at"), cell("expires_at")]);
+    }
+    table.print(screen, "nobody is asked anything")
+}

@@ -1,0 +1,157 @@
+//! The card of a question: who asks, what exactly, why, how many, until when, and the digest of it all.
+//!
+//! Promise: every argument is shown whole, and nothing in it can hide, move or imitate a line of the card.
+
+use serde_json::{Value, json};
+use sluice_core::Clock as _;
+
+use crate::client::{Ask, Client, shown, text};
+use crate::commands::policy::counted;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::span::moment;
+use crate::system::SystemClock;
+use crate::visible;
+
+/// Characters of a digest that are shown where it is only to be recognised.
+const SHORT: usize = 16;
+
+/// What the rules say to the first write of a question, if they can be asked.
+pub(super) fn why(client: &Client, approval: &Value) -> Option<Value> {
+    let first = writes(approval).first()?;
+    let body = json!({
+        "agent": first.get("agent"), "capability": first.get("capability"), "arguments": first.get("arguments"),
+    });
+    // The card is worth showing without it: a write only checked has a name the rules do not know.
+    client.ask(&Ask::post("/v1/policy/explain").body(body)).ok()
+}
+
+/// The writes a question covers, as far as they are shown.
+pub(super) fn writes(approval: &Value) -> &[Value] {
+    approval.get("writes").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A question.
+pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -> Result<(), Failure> {
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
+    let (agent, service) = (shown(approval, "agent"), shown(approval, "service"));
+    line("who", format!("{agent}, at {service}"))?;
+    for write in writes(approval) {
+        line("what", shown(write, "capability"))?;
+        arguments(write, screen)?;
+    }
+    line("why", reason(approval, why))?;
+    let items = approval.get("items").and_then(Value::as_u64).unwrap_or(0);
+    let items = usize::try_from(items).unwrap_or(usize::MAX);
+    let unseen = items.saturating_sub(writes(approval).len());
+    let rest = if unseen > 0 { format!(", {unseen} of them not shown here") } else { String::new() };
+    line("how many", format!("{}{rest}", counted(items, "write")))?;
+    if approval.get("expires_at").is_some() {
+        line("until", until(text(approval, "expires_at"), screen))?;
+    }
+    for write in writes(approval) {
+        line("digest", text(write, "digest").chars().take(SHORT).collect())?;
+    }
+    answer(approval, screen)
+}
+
+/// A held write.
+pub(crate) fn write(hold: &Value, screen: &Screen) -> Result<(), Failure> {
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
+    line("hold", shown(hold, "buffer_id"))?;
+    line("who", format!("{}, at {}", shown(hold, "agent"), shown(hold, "service")))?;
+    line("what", shown(hold, "capability"))?;
+    arguments(hold, screen)?;
+    line("state", shown(hold, "state"))?;
+    line("tier", shown(hold, "tier"))?;
+    line("since", shown(hold, "admitted_at"))?;
+    if hold.get("cancel_deadline").is_some() {
+        line("until", until(text(hold, "cancel_deadline"), screen))?;
+    }
+    for (name, field) in [
+        ("approval", "approval_id"),
+        ("code", "code"),
+        ("receipt", "receipt"),
+        ("reverses", "reverses"),
+        ("session", "session_id"),
+    ] {
+        if hold.get(field).is_some() {
+            line(name, shown(hold, field))?;
+        }
+    }
+    line("attempts", shown(hold, "attempts"))?;
+    line("digest", shown(hold, "digest"))?;
+    Ok(())
+}
+
+/// How a question stands.
+pub(super) fn answer(approval: &Value, screen: &Screen) -> Result<(), Failure> {
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
+    line("approval", shown(approval, "approval_id"))?;
+    let by = match (text(approval, "decided_by"), text(approval, "decided_at")) {
+        ("", "") => String::new(),
+        ("", at) => format!(", at {}", visible::line(at)),
+        (by, at) => format!(", by {} at {}", visible::line(by), visible::line(at)),
+    };
+    line("status", format!("{}{by}", shown(approval, "status")))?;
+    if approval.get("note").is_some() {
+        line("note", shown(approval, "note"))?;
+    }
+    Ok(())
+}
+
+/// All arguments, each on its own lines.
+fn arguments(write: &Value, screen: &Screen) -> Result<(), Failure> {
+    for (name, value) in write.get("arguments").and_then(Value::as_object).into_iter().flatten() {
+        let name = visible::line(name);
+        match value {
+            // SECURITY: lines of an argument stand behind a bar, so that they cannot be taken for lines of the card.
+            Value::String(text) if text.contains('\n') => {
+                screen.line(format_args!("  {name}"))?;
+                for line in visible::lines(text) {
+                    screen.line(format_args!("    | {line}"))?;
+                }
+            }
+            value => screen.line(format_args!("  {name:<12} {}", visible::value(value)))?,
+        }
+    }
+    Ok(())
+}
+
+fn reason(approval: &Value, why: Option<&Value>) -> String {
+    if text(approval, "subject") == "batch" {
+        return "too many writes in a short time".into();
+    }
+    let Some(why) = why else { return "a rule asks for a person".into() };
+    let rule = match text(why, "decided_by") {
+        "" => "no rule; the default".to_owned(),
+        rule => format!("rule {}", visible::line(rule)),
+    };
+    match text(why, "reason") {
+        "" => rule,
+        reason => format!("{rule}: {}", visible::line(reason)),
+    }
+}
+
+/// A moment; on a terminal also how far away it is.
+fn until(at: &str, screen: &Screen) -> String {
+    let shown = visible::line(at);
+    match moment(at).filter(|_| screen.is_terminal()) {
+        Some(end) => format!("{shown} (in {})", end.since(SystemClock.now())),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_rule_and_what_its_author_wrote() {
+        let one = json!({"subject": "write"});
+        assert_eq!(reason(&one, None), "a rule asks for a person");
+        let why = json!({"decided_by": "org.yaml:14", "reason": "external\u{202e} mail"});
+        assert_eq!(reason(&one, Some(&why)), "rule org.yaml:14: external\\u{202e} mail");
+        assert_eq!(reason(&json!({"subject": "batch"}), Some(&why)), "too many writes in a short time");
+    }
+}

@@ -1,0 +1,165 @@
+//! Answers to questions.
+//!
+//! Promise: a yes names the digest of what was shown, so that it cannot fit anything else; a batch is never
+//! approved without saying how much of it.
+
+use std::io::IsTerminal as _;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{card, fetch, show};
+use crate::client::{Ask, Client, Kind, text};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::watch;
+
+/// Say yes, once.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice approvals approve appr_0193f2\n  sluice approvals approve appr_0193f2 --note 'but only this once'\n  sluice approvals approve appr_0193f2 --first 10\n  sluice approvals approve appr_0193f2 --only buf_0193f3 buf_0193f4"
+)]
+pub(super) struct Approve {
+    /// Its id, or the beginning of it
+    id: String,
+    /// What to tell the agent along
+    #[arg(long, conflicts_with_all = ["all", "first", "only"])]
+    note: Option<String>,
+    /// All writes of a batch
+    #[arg(long, conflicts_with_all = ["first", "only"])]
+    all: bool,
+    /// The first writes of a batch
+    #[arg(long, value_name = "N", conflicts_with = "only")]
+    first: Option<u32>,
+    /// These writes of a batch
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    only: Vec<String>,
+    #[command(flatten)]
+    sure: Sure,
+}
+
+/// Say no.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice approvals deny appr_0193f2 --note 'wrong recipient'\n  sluice approvals deny appr_0193f2 appr_0193f3"
+)]
+pub(super) struct Deny {
+    /// Their ids, or the beginnings of them
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    /// Why
+    #[arg(long)]
+    note: Option<String>,
+    /// For machines: the answers of the API, one after the other
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say yes, now and to the like.
+#[derive(Debug, Args)]
+pub(super) struct Standing {
+    /// Its id, or the beginning of it
+    id: String,
+    /// What to tell the agent along
+    #[arg(long)]
+    note: Option<String>,
+    #[command(flatten)]
+    sure: Sure,
+}
+
+/// How sure a yes is.
+#[derive(Debug, Args)]
+struct Sure {
+    /// Only if this is still the digest of the write, or its beginning, as `show` printed it
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
+    /// Do not show the card and ask on a terminal
+    #[arg(long, short)]
+    yes: bool,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Approve {
+    pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        let id = client.id(Kind::Approvals, &self.id)?;
+        let approval = fetch(client, &id)?;
+        let mut body = self.body(client, &approval)?;
+        body["note"] = json!(self.note);
+        self.sure.decide(client, screen, &approval, body)
+    }
+
+    fn body(&self, client: &Client, approval: &Value) -> Result<Value, Failure> {
+        let chooses = self.all || self.first.is_some() || !self.only.is_empty();
+        match (text(approval, "subject") == "batch", chooses) {
+            (false, false) => Ok(json!({"decision": "approve"})),
+            (false, true) => Err(Failure::new(Exit::Usage, "this question is about one write")
+                .hint("leave --all, --first and --only away")),
+            (true, false) => Err(Failure::new(Exit::Usage, "this question is about many writes")
+                .why(format!("it covers {}", crate::client::shown(approval, "items")))
+                .hint("say how much of it: --all, --first N or --only ID…")),
+            (true, true) if self.all => Ok(json!({"decision": "approve_all", "seen": approval.get("items")})),
+            (true, true) => match self.first {
+                Some(first) => Ok(json!({"decision": "approve_first", "first": first})),
+                None => {
+                    let ids: Result<Vec<_>, _> = self.only.iter().map(|typed| client.id(Kind::Holds, typed)).collect();
+                    Ok(json!({"decision": "approve_these", "buffer_ids": ids?}))
+                }
+            },
+        }
+    }
+}
+
+impl Standing {
+    pub(super) fn run(self, word: &str, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        let approval = fetch(client, &client.id(Kind::Approvals, &self.id)?)?;
+        if text(&approval, "subject") == "batch" {
+            return Err(Failure::new(Exit::Usage, "a batch is answered once, not for ever")
+                .hint("sluice approvals approve ID --all, --first N or --only ID…"));
+        }
+        self.sure.decide(client, screen, &approval, json!({"decision": word, "note": self.note}))
+    }
+}
+
+impl Deny {
+    pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        watch::each(screen, &self.ids, |typed| {
+            let id = client.id(Kind::Approvals, typed)?;
+            let ask = Ask::post(decision(&id)).body(json!({"decision": "deny", "note": self.note})).stops();
+            say(&client.ask(&ask)?, self.json, screen)
+        })
+    }
+}
+
+impl Sure {
+    fn decide(&self, client: &Client, screen: &Screen, approval: &Value, mut body: Value) -> Result<Exit, Failure> {
+        let one = if text(approval, "subject") == "batch" { None } else { card::writes(approval).first() };
+        let digest = one.map(|write| text(write, "digest"));
+        if let Some(seen) = &self.digest
+            && !digest.is_some_and(|digest| digest.starts_with(seen.as_str()))
+        {
+            return Err(Failure::new(Exit::Conflict, "this is not the write you were shown")
+                .why(format!("its digest is {}", crate::visible::line(digest.unwrap_or("that of a batch"))))
+                .hint("look again: sluice approvals show ID"));
+        }
+        // Where a person sits, what they answer to is on the screen before they answer.
+        let person = std::io::stdin().is_terminal() && screen.is_terminal();
+        if person && !self.yes && self.digest.is_none() && text(approval, "status") == "pending" {
+            show(client, screen, approval, false)?;
+            screen.ask("Approve?", "--yes")?;
+        }
+        body["digest"] = json!(digest);
+        let decided = client.ask(&Ask::post(decision(text(approval, "approval_id"))).body(body))?;
+        say(&decided, self.json, screen)?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn decision(id: &str) -> String {
+    format!("/v1/approvals/{id}/decision")
+}
+
+fn say(approval: &Value, json: bool, screen: &Screen) -> Result<(), Failure> {
+    if json { Ok(screen.json(approval)?) } else { card::answer(approval, screen) }
+}

@@ -1,0 +1,180 @@
+//! `sluice calls`: what agents asked for, and how it stands.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use sluice_core::{Clock as _, Span};
+
+use super::holds::Filter;
+use crate::client::{Ask, Client, Kind, Reach, entries, shown, text};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::span::span;
+use crate::system::SystemClock;
+use crate::table::{Table, short_ids};
+use crate::visible;
+use crate::watch::{self, Listing};
+
+/// The longest the gateway waits in one request.
+const LONGEST: Span = Span::from_secs(55);
+
+/// List calls, show one, wait for one.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    before_help = "Examples:\n  sluice calls list --agent bookkeeper\n  sluice calls show call_0193f2\n  sluice calls wait call_0193f2 --timeout 10m"
+)]
+pub(crate) struct Calls {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List calls that became held writes, the newest first
+    #[command(before_help = "Examples:\n  sluice calls list --agent bookkeeper --watch")]
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show how a call stands
+    #[command(before_help = "Examples:\n  sluice calls show call_0193f2 --json | jq .result")]
+    Show {
+        /// Its id, or the beginning of it
+        id: String,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
+    /// Wait until a call is over; ends with 8 if it is not in time
+    #[command(before_help = "Examples:\n  sluice calls wait call_0193f2 --timeout 10m")]
+    Wait {
+        /// Its id, or the beginning of it
+        id: String,
+        /// How long; for ever if not given
+        #[arg(long, value_parser = span)]
+        timeout: Option<Span>,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Calls {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        match self.verb {
+            Verb::List { filter, listing } => {
+                let ask = filter.ask("/v1/calls");
+                let fetch = || client.list(&ask, listing.limit);
+                watch::show(&client, screen, listing, fetch, |list| table(list, screen))
+            }
+            Verb::Show { id, json } => {
+                let call = client.ask(&Ask::get(format!("/v1/calls/{}", client.id(Kind::Calls, &id)?)).stops())?;
+                show(&call, json, screen)?;
+                Ok(Exit::Ok)
+            }
+            Verb::Wait { id, timeout, json } => {
+                let id = client.id(Kind::Calls, &id)?;
+                let call = wait(&client, &id, timeout)?;
+                show(&call, json, screen)?;
+                Ok(outcome(text(&call, "status")))
+            }
+        }
+    }
+}
+
+/// Waits until a call is over, or this long.
+pub(super) fn wait(client: &Client, id: &str, timeout: Option<Span>) -> Result<Value, Failure> {
+    let start = SystemClock.since_boot();
+    loop {
+        let spent = Span::from_millis(SystemClock.since_boot().as_millis().saturating_sub(start.as_millis()));
+        let left = timeout.map(|timeout| Span::from_millis(timeout.as_millis().saturating_sub(spent.as_millis())));
+        let wait = left.unwrap_or(LONGEST).min(LONGEST);
+        let ask = Ask::get(format!("/v1/calls/{id}")).with("wait_ms", Some(wait.as_millis())).waits(wait);
+        let call = client.ask(&ask)?;
+        if outcome(text(&call, "status")) != Exit::Pending || left.is_some_and(|left| left == Span::ZERO) {
+            return Ok(call);
+        }
+    }
+}
+
+/// How a command ends that waited for a call.
+pub(super) fn outcome(status: &str) -> Exit {
+    match status {
+        "done" | "allowed" => Exit::Ok,
+        "blocked" => Exit::Forbidden,
+        "denied" | "expired" => Exit::Denied,
+        "held" | "awaiting_approval" | "ready" | "executing" | "preparing" | "armed" => Exit::Pending,
+        _ => Exit::Failed,
+    }
+}
+
+/// A call for people, or as it is.
+pub(super) fn show(call: &Value, json: bool, screen: &Screen) -> Result<(), Failure> {
+    if json {
+        return Ok(screen.json(call)?);
+    }
+    let fields = [
+        ("call", "call_id"),
+        ("capability", "capability"),
+        ("status", "status"),
+        ("hold", "buffer_id"),
+        ("until", "cancel_deadline"),
+        ("approval", "approval_id"),
+        ("expires", "expires_at"),
+        ("code", "code"),
+        ("why", "reason"),
+        ("rule", "rule"),
+        ("hint", "hint"),
+    ];
+    for (name, field) in fields {
+        if let Some(value) = call.get(field) {
+            screen.line(format_args!("{name:<11} {}", visible::value(value)))?;
+        }
+    }
+    if let Some(result) = call.get("result") {
+        screen.line("result")?;
+        let text = serde_json::to_string_pretty(result).unwrap_or_default();
+        for line in visible::lines(&text) {
+            screen.line(format_args!("  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
+    let ids: Vec<String> = entries(list).iter().map(|call| text(call, "call_id").to_owned()).collect();
+    let mut table = Table::new(&["call", "status", "agent", "capability", "since", "approval"]);
+    for (call, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
+        let cell = |name| shown(call, name);
+        let (status, agent, capability) = (cell("status"), cell("agent"), cell("capability"));
+        table.row(&[id, status, agent, capability, cell("admitted_at"), cell("approval_id")]);
+    }
+    table.print(screen, "there are no calls that were held")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_can_tell_the_ends_of_a_call_apart() {
+        for (status, exit) in [
+            ("done", Exit::Ok),
+            ("blocked", Exit::Forbidden),
+            ("denied", Exit::Denied),
+            ("expired", Exit::Denied),
+            ("held", Exit::Pending),
+            ("executing", Exit::Pending),
+            ("cancelled", Exit::Failed),
+            ("in_doubt", Exit::Failed),
+            ("something new", Exit::Failed),
+        ] {
+            assert_eq!(outcome(status), exit, "{status}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `sluice freeze` and `sluice unfreeze`: the brake.
+
+use clap::Args;
+use serde_json::{Value, json};
+use sluice_core::{AgentName, ServiceName};
+
+use crate::client::{Ask, Reach, shown};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+
+/// Stop everything, one agent or one service.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice freeze --reason 'something is wrong'\n  sluice freeze --agent bookkeeper --reason 'looks odd'\n  sluice unfreeze"
+)]
+pub(crate) struct Freeze {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    scope: Scope,
+    /// Why
+    #[arg(long, default_value = "")]
+    reason: String,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+/// Let go again what was frozen.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice unfreeze\n  sluice unfreeze --agent bookkeeper")]
+pub(crate) struct Unfreeze {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+/// What; everything if neither is named.
+#[derive(Debug, Args)]
+struct Scope {
+    /// Only this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<AgentName>,
+    /// Only this service
+    #[arg(long, value_name = "NAME", conflicts_with = "agent")]
+    service: Option<ServiceName>,
+}
+
+impl Freeze {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        let body = json!({"agent": self.scope.agent, "service": self.scope.service, "reason": self.reason});
+        let frozen = client.ask(&Ask::post("/v1/freezes").body(body).stops())?;
+        if self.json {
+            screen.json(&frozen)?;
+            return Ok(Exit::Ok);
+        }
+        screen.line(format_args!("frozen      {}", shown(&frozen, "scope")))?;
+        for hold in frozen.get("in_flight").and_then(Value::as_array).into_iter().flatten() {
+            screen.line(format_args!("on its way  {}", crate::visible::value(hold)))?;
+        }
+        screen.note("nothing new starts; sluice unfreeze lifts it");
+        Ok(Exit::Ok)
+    }
+}
+
+impl Unfreeze {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        let ask =
+            Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
+        client.ask(&ask)?;
+        screen.note("the freeze is lifted");
+        Ok(Exit::Ok)
+    }
+}

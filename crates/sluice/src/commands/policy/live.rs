@@ -1,0 +1,138 @@
+//! `apply`, `history`, `revert` and the replay of `diff`: the rules of a running gateway.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use sluice_core::Span;
+
+use super::{counted, load_or_fail};
+use crate::client::{Ask, Reach, entries, shown, text};
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::screen::Screen;
+use crate::table::{Table, short_ids};
+use crate::watch::{self, Listing};
+
+/// Put policy files in force at the running gateway, all of them or none.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice policy apply\n  sluice policy apply policies.new --if-version sha256:91ab…"
+)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    reach: Reach,
+    /// Policy directory
+    #[arg(default_value = "policies", value_name = "DIR")]
+    dir: PathBuf,
+    /// Only if these rules are in force now
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<String>,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+/// List rules that were in force, the latest first.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice policy history")]
+pub(crate) struct History {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    listing: Listing,
+}
+
+/// Put rules in force that were before.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice policy history\n  sluice policy revert 91ab")]
+pub(crate) struct Revert {
+    #[command(flatten)]
+    reach: Reach,
+    /// Their version, or the beginning of it
+    version: String,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Apply {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        if !self.dir.is_dir() {
+            return Err(Failure::new(Exit::Usage, format!("`{}` is no directory", self.dir.display()))
+                .why("all files of a policy are put in force together"));
+        }
+        let files = checked(&self.dir, screen)?;
+        let body = json!({"files": files, "if_version": self.if_version});
+        let applied = self.reach.operator()?.ask(&Ask::put("/v1/policy").body(body))?;
+        say(&applied, self.json, screen)
+    }
+}
+
+impl History {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        let fetch = || client.list(&Ask::get("/v1/policy/history"), self.listing.limit);
+        watch::show(&client, screen, self.listing, fetch, |list| {
+            let versions: Vec<String> = entries(list).iter().map(|entry| text(entry, "version").to_owned()).collect();
+            let mut table = Table::new(&["version", "by", "at"]);
+            for (entry, version) in entries(list).iter().zip(short_ids(screen, &versions)) {
+                table.row(&[version, shown(entry, "by"), shown(entry, "at")]);
+            }
+            table.print(screen, "no rules were in force yet")
+        })
+    }
+}
+
+impl Revert {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let body = json!({"version": self.version});
+        let applied = self.reach.operator()?.ask(&Ask::post("/v1/policy/revert").body(body))?;
+        say(&applied, self.json, screen)
+    }
+}
+
+fn say(applied: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+    if json {
+        screen.json(applied)?;
+    } else if applied.get("changed") == Some(&Value::Bool(true)) {
+        screen.line(format_args!("in force  {}", shown(applied, "version")))?;
+        screen.line(format_args!("before    {}", shown(applied, "before")))?;
+        screen.note("take it back: sluice policy revert VERSION");
+    } else {
+        screen.line(format_args!("in force  {}, as before", shown(applied, "version")))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The files of a directory as the API takes them, once they load and pass their tests here.
+fn checked(dir: &Path, screen: &Screen) -> Result<Value, Failure> {
+    load_or_fail(dir, screen)?;
+    let found = files::read(dir)?;
+    serde_json::from_str(&sluice_gateway::policies::as_json(&found.sources))
+        .map_err(|error| Failure::new(Exit::Failed, "the files cannot be sent").why(error.to_string()))
+}
+
+/// What a running gateway's writes of the past would have got under these rules.
+pub(super) fn replay(reach: &Reach, dir: &Path, span: Span, json: bool, screen: &Screen) -> Result<usize, Failure> {
+    let body = json!({"files": checked(dir, screen)?, "seconds": span.as_secs()});
+    let found = reach.operator()?.ask(&Ask::post("/v1/policy/replay").body(body))?;
+    let looser = found.get("looser").and_then(Value::as_u64).unwrap_or(0);
+    let looser = usize::try_from(looser).unwrap_or(usize::MAX);
+    if json {
+        screen.json(&found)?;
+        return Ok(looser);
+    }
+    let differences = found.get("differences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let ids: Vec<String> = differences.iter().map(|entry| text(entry, "buffer_id").to_owned()).collect();
+    let mut table = Table::new(&["hold", "agent", "capability", "now", "then", "rule"]);
+    for (entry, id) in differences.iter().zip(short_ids(screen, &ids)) {
+        let cell = |name| shown(entry, name);
+        table.row(&[id, cell("agent"), cell("capability"), cell("now"), cell("then"), cell("rule")]);
+    }
+    table.print(screen, "no write would have been treated otherwise")?;
+    let writes = found.get("writes").and_then(Value::as_u64).unwrap_or(0);
+    let writes = counted(usize::try_from(writes).unwrap_or(usize::MAX), "write");
+    screen.note(format_args!("{writes}: {} stricter, {looser} looser", shown(&found, "stricter")));
+    Ok(looser)
+}

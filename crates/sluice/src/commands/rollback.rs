@@ -1,0 +1,150 @@
+//! `sluice rollback`: taking back what was done.
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Value, json};
+use sluice_core::{AgentName, Clock as _};
+
+use crate::client::{Ask, Client, Kind, Reach, shown, text};
+use crate::commands::policy::counted;
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::span::{Since, since};
+use crate::system::SystemClock;
+use crate::table::{Table, short_ids};
+
+/// Take back writes that were done.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h\n  sluice rollback apply --agent bookkeeper --since 2h --yes"
+)]
+pub(crate) struct Rollback {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say what taking back would do; changes nothing
+    #[command(
+        before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h"
+    )]
+    Plan {
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Take writes back: shows the plan, then asks
+    #[command(
+        before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes"
+    )]
+    Apply {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// Which writes.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true)))]
+struct Chosen {
+    /// Ids of writes, or the beginnings of them
+    #[arg(group = "which", value_name = "ID")]
+    ids: Vec<String>,
+    /// Everything this agent did
+    #[arg(long, group = "which", value_name = "NAME", requires = "since")]
+    agent: Option<AgentName>,
+    /// Since then: how long ago, or a moment
+    #[arg(long, value_parser = since, requires = "agent")]
+    since: Option<Since>,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Rollback {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        let (Verb::Plan { ref chosen } | Verb::Apply { ref chosen, .. }) = self.verb;
+        let body = chosen.body(&client)?;
+        let mut planned = body.clone();
+        planned["plan_only"] = true.into();
+        let plan = client.ask(&Ask::post("/v1/rollbacks").body(planned))?;
+        let Verb::Apply { yes, .. } = self.verb else {
+            if chosen.json {
+                screen.json(&plan)?
+            } else {
+                table(&plan, screen)?
+            }
+            return Ok(Exit::Ok);
+        };
+        if !chosen.json {
+            table(&plan, screen)?;
+        }
+        let possible = steps(&plan).iter().filter(|step| is_possible(step)).count();
+        if possible == 0 {
+            return Err(Failure::new(Exit::Conflict, "none of this can be taken back").hint("the plan says why"));
+        }
+        if !yes {
+            screen.ask(&format!("Take back {}?", counted(possible, "write")), "--yes")?;
+        }
+        let done = client.ask(&Ask::post("/v1/rollbacks").body(pinned(&plan)))?;
+        if chosen.json {
+            screen.json(&done)?;
+            return Ok(Exit::Ok);
+        }
+        for hold in done.get("buffer_ids").and_then(Value::as_array).into_iter().flatten() {
+            screen.line(crate::visible::value(hold))?;
+        }
+        screen.note("these writes take the others back; see how they go: sluice holds list");
+        Ok(Exit::Ok)
+    }
+}
+
+impl Chosen {
+    fn body(&self, client: &Client) -> Result<Value, Failure> {
+        let ids: Result<Vec<String>, Failure> = self.ids.iter().map(|typed| client.id(Kind::Holds, typed)).collect();
+        let since = self.since.map(|since| since.at(SystemClock.now()).as_millis());
+        Ok(json!({"buffer_ids": ids?, "agent": self.agent, "since_ms": since}))
+    }
+}
+
+/// What was planned and nothing else: writes since then are not taken back unseen.
+fn pinned(plan: &Value) -> Value {
+    let ids = steps(plan).iter().filter(|step| is_possible(step)).map(|step| text(step, "buffer_id"));
+    json!({"buffer_ids": ids.collect::<Vec<_>>()})
+}
+
+fn steps(plan: &Value) -> &[Value] {
+    plan.get("steps").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn is_possible(step: &Value) -> bool {
+    step.get("possible") == Some(&Value::Bool(true))
+}
+
+fn table(plan: &Value, screen: &Screen) -> Result<(), Failure> {
+    let ids: Vec<String> = steps(plan).iter().map(|step| text(step, "buffer_id").to_owned()).collect();
+    let mut table = Table::new(&["hold", "capability", "can be taken back", "until", "why not"]);
+    for (step, id) in steps(plan).iter().zip(short_ids(screen, &ids)) {
+        let possible = if is_possible(step) { "yes" } else { "no" };
+        table.row(&[id, shown(step, "capability"), possible.into(), shown(step, "until"), shown(step, "why")]);
+    }
+    table.print(screen, "there is nothing to take back")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_shown_as_possible_is_taken_back() {
+        let plan =
+            json!({"steps": [{"buffer_id": "buf_1", "possible": true}, {"buffer_id": "buf_2", "possible": false}]});
+        assert_eq!(pinned(&plan), json!({"buffer_ids": ["buf_1"]}));
+    }
+}

@@ -1,0 +1,154 @@
+//! `sluice serve`: the gateway itself.
+//!
+//! Takes a configuration; serves until it is told to stop. Promise: one line says where it answers once it
+//! does; SIGTERM and SIGINT end it in order, SIGHUP has the rules read again.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use sluice_core::Actor;
+use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel};
+use sluice_gateway::open::{self, OpenError, World};
+use sluice_gateway::serve::{self, ServeError};
+use sluice_gateway::{Gateway, Phase, loops};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen;
+use crate::settings::Which;
+use crate::system::{SystemClock, SystemEntropy, SystemIds};
+
+/// How often it is looked whether the gateway is open.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Run the gateway.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice serve\n  sluice serve --config /etc/sluice/sluice.yaml\n  sluice serve --listen 127.0.0.1:7500 --data ./data"
+)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    which: Which,
+    /// Address and port for agents and people
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Folder for the database and keys
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+}
+
+impl Serve {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let listen = self.listen.map(|value| Flag { name: "--listen", key: "listen", value });
+        let data = self.data.map(|value| Flag { name: "--data", key: "data", value });
+        let (config, _) = self.which.load(listen.into_iter().chain(data).collect())?.or_fail(screen)?;
+        log(&config.log);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(Exit::Failed, "the gateway cannot start").why(io_words(&error)))?;
+        runtime.block_on(whole_life(config, screen))
+    }
+}
+
+async fn whole_life(config: Config, screen: &Screen) -> Result<Exit, Failure> {
+    let world = World {
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(SystemIds),
+        entropy: Arc::new(SystemEntropy),
+        release: env!("CARGO_PKG_VERSION"),
+    };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, screen))?;
+    warnings.iter().for_each(|warning| screen.fault(warning));
+    let bound = serve::bind(&gw).await.map_err(not_served)?;
+    let (main, stop) = (bound.address()?, bound.stop_address()?);
+    let (tell, told) = watch::channel(false);
+    let served = serve::serve(Arc::clone(&gw), bound, told);
+    tokio::pin!(served);
+    let mut look = tokio::time::interval(LOOK);
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, "signals cannot be received").why(io_words(&error));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
+    let mut said = false;
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => {
+                ended.map_err(not_served)?;
+                return Ok(Exit::Ok);
+            }
+            _ = look.tick(), if !said => {
+                if gw.phase() == Phase::Open {
+                    said = true;
+                    screen.line(format_args!("sluice serves at {scheme}://{main} and stops things at {scheme}://{stop}"))?;
+                }
+            }
+            _ = terminate.recv() => end(&tell),
+            _ = interrupt.recv() => end(&tell),
+            _ = hang_up.recv() => reload(&gw).await,
+        }
+    }
+}
+
+fn end(tell: &watch::Sender<bool>) {
+    tracing::info!("told to stop: nothing new is taken, what is under way ends, held writes stay held");
+    tell.send_replace(true);
+}
+
+async fn reload(gw: &Gateway) {
+    let node = Actor::Node(gw.store.node().clone());
+    match loops::policy::reload(gw, node).await {
+        Ok(Some(version)) => tracing::info!(policy = %version, "new rules are in force: {version}"),
+        Ok(None) => tracing::info!("the rules are those already in force"),
+        Err(no) => tracing::error!("the new rules were refused, the old ones stay in force: {}", no.refusal),
+    }
+}
+
+/// Log lines go to stderr, for people on a terminal, for machines elsewhere.
+fn log(log: &Log) {
+    let level = match log.level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    let terminal = std::io::stderr().is_terminal();
+    let json = match log.format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+    };
+    // Others' chatter stays out below warnings, whatever our own level is.
+    let ours = EnvFilter::new(format!("warn,sluice={level},sluice_gateway={level},sluice_store={level}"));
+    let lines = tracing_subscriber::fmt().with_env_filter(ours).with_writer(std::io::stderr).with_target(false);
+    // A second subscriber is refused; there is none.
+    let _installed = if json { lines.json().try_init() } else { lines.with_ansi(terminal).try_init() };
+}
+
+fn not_opened(error: OpenError, screen: &Screen) -> Failure {
+    let code = error.code();
+    match error {
+        OpenError::Policy(errors) => {
+            errors.faults.iter().for_each(|fault| screen.fault(fault));
+            Failure::new(Exit::Failed, format!("the rules cannot be used ({code})")).hint("sluice policy check")
+        }
+        other => Failure::new(Exit::Failed, format!("the gateway cannot open ({code})"))
+            .why(other.to_string())
+            .hint("sluice doctor looks for causes"),
+    }
+}
+
+fn not_served(error: ServeError) -> Failure {
+    let failure = Failure::new(Exit::Failed, "the gateway cannot serve").why(error.to_string());
+    match error {
+        ServeError::Listen { why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => failure
+            .hint("another program has this port, perhaps another gateway: sluice status; or choose: --listen ADDRESS"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,65 @@
+//! `sluice status`: how the gateway is, on one screen.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::client::{Ask, Reach, shown, text};
+use crate::commands::policy::counted;
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+
+/// Show how the gateway is.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice status\n  sluice status --json | jq .open_approvals")]
+pub(crate) struct Status {
+    #[command(flatten)]
+    reach: Reach,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let client = self.reach.operator()?;
+        let status = client.ask(&Ask::get("/v1/status").stops())?;
+        if self.json {
+            screen.json(&status)?;
+            return Ok(Exit::Ok);
+        }
+        let line = |name: &str, value: String| screen.line(format_args!("{name:<11} {value}"));
+        line("gateway", format!("{}, {}", client.address(), shown(&status, "phase")))?;
+        line("node", format!("{}, release {}", shown(&status, "node"), shown(&status, "release")))?;
+        line("rules", format!("{}, version {}", shown(&status, "rules"), shown(&status, "policy_version")))?;
+        let freezes = list(&status, "freezes");
+        if freezes.is_empty() {
+            line("frozen", "nothing".into())?;
+        }
+        for freeze in freezes {
+            let why = shown(freeze, "reason");
+            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+            let (scope, by, since) = (shown(freeze, "scope"), shown(freeze, "by"), shown(freeze, "since"));
+            line("frozen", format!("{scope}, by {by} since {since}{why}"))?;
+        }
+        let holds = status.get("holds").and_then(Value::as_object);
+        let held: Vec<String> = holds.into_iter().flatten().map(|(state, n)| format!("{n} {state}")).collect();
+        line("holds", if held.is_empty() { "none".into() } else { held.join(", ") })?;
+        line("approvals", format!("{} open", shown(&status, "open_approvals")))?;
+        line("alerts", format!("{} open", shown(&status, "open_alerts")))?;
+        line("disk", shown(&status, "disk"))?;
+        if status.get("clock_suspect") == Some(&Value::Bool(true)) {
+            line("clock", "has jumped a moment ago; nothing is sent until it is settled".into())?;
+        }
+        for log in list(&status, "audit") {
+            let entries = log.get("entries").and_then(Value::as_u64).unwrap_or(0);
+            let entries = counted(usize::try_from(entries).unwrap_or(usize::MAX), "entry").replace("entrys", "entries");
+            let hash: String = text(log, "hash").chars().take(16).collect();
+            line("record", format!("{}: {entries}, {} signed, head {hash}", shown(log, "log"), shown(log, "signed")))?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
