@@ -17,6 +17,7 @@ mod layer;
 mod live;
 mod path;
 mod pattern;
+mod program;
 mod question;
 #[cfg(test)]
 mod reference;

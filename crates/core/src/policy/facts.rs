@@ -38,8 +38,9 @@ pub(crate) struct Paths<'q> {
 }
 
 impl<'q> Paths<'q> {
+    #[inline]
     fn add(&mut self, value: &'q Value) {
-        match value.as_str().ok_or(PathFault::Empty).and_then(Normal::new) {
+        match value.as_str().map_or(Err(PathFault::Empty), Normal::new) {
             Ok(path) if self.first.is_none() => self.first = Some(path),
             Ok(path) if self.second.is_none() => self.second = Some(path),
             Ok(path) => self.more.push(path),
@@ -49,6 +50,12 @@ impl<'q> Paths<'q> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Normal<'q>> {
         self.first.iter().chain(&self.second).chain(&self.more)
+    }
+
+    /// Whether one of them does.
+    #[inline]
+    pub(crate) fn any(&self, does: impl Fn(&Normal<'q>) -> bool) -> bool {
+        self.first.as_ref().is_some_and(&does) || self.second.as_ref().is_some_and(&does) || self.more.iter().any(does)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -62,6 +69,7 @@ impl<'q> Paths<'q> {
 }
 
 impl<'q> Facts<'q> {
+    #[inline]
     pub(crate) fn new(question: &'q Question<'q>, name: Option<&'q Name>) -> Self {
         let capability = name.and_then(Name::capability);
         let path_names = name.map_or(&[][..], Name::paths);
@@ -99,13 +107,20 @@ impl<'q> Facts<'q> {
     }
 
     /// All path arguments, normalised.
+    #[inline]
     pub(crate) fn paths(&self) -> &Paths<'q> {
         self.paths.get_or_init(|| {
             let mut paths = Paths::default();
-            if self.capability.is_some() {
-                self.path_names.iter().filter_map(|name| self.argument(name)).for_each(|value| paths.add(value));
-            } else {
-                self.of_kind(ParamKind::Path).for_each(|value| paths.add(value));
+            match (self.capability, self.path_names) {
+                (Some(_), [only]) => {
+                    if let Some(value) = self.argument(only) {
+                        paths.add(value);
+                    }
+                }
+                (Some(_), names) => {
+                    names.iter().filter_map(|name| self.argument(name)).for_each(|value| paths.add(value));
+                }
+                (None, _) => self.of_kind(ParamKind::Path).for_each(|value| paths.add(value)),
             }
             paths
         })

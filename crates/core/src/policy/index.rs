@@ -4,19 +4,22 @@
 //! work per question depends on how many patterns can name one capability and how deep a path is, not on
 //! how many rules there are.
 
-use hashbrown::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::condition::{Condition, Held};
+use hashbrown::{HashMap, HashSet, HashTable};
+
 use super::facts::Facts;
 use super::layer::{File, Layer};
-use super::path::Depths;
 use super::pattern::Pattern;
+use super::program::{Builder, Call, Marks, PatternId, Program, Programs, Text, Wanted, all, cells};
 use super::rule::Rule;
 use crate::capability::{Capability, Catalogue, ParamKind};
 use crate::tier::Tier;
 
-/// Numbers a distinct pattern text of the whole policy.
-type PatternId = u32;
+/// Most room that rules may take which are laid out again for a name, so that one program answers instead of one for each pattern.
+const MERGED: usize = 256;
+/// Up to so much room is read one after the other in the rules of an agent, whatever their patterns.
+const OWN: usize = 24;
 
 /// The first rule of a file that applies, with what a verdict needs of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,92 +46,80 @@ impl Found {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// Every name of the catalogue and every name a rule spells out.
-    names: HashMap<Box<str>, Name>,
+    names: HashTable<Name>,
     /// Every prefix a rule has, for names nobody spelled out.
     prefixes: HashMap<Box<str>, PatternId>,
     /// Lengths that occur among them.
     lengths: Vec<usize>,
     system: Shared,
     org: Shared,
-    agents: HashMap<Box<str>, (u32, Table)>,
+    agents: HashTable<Agent>,
+    programs: Programs,
+    /// What names refer to, side by side.
+    listed: Vec<Program>,
+    patterns: Vec<PatternId>,
 }
 
 /// What is known about a name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Name {
+    text: Text,
     capability: Option<Box<Capability>>,
-    /// Its arguments that are paths.
-    paths: Box<[Box<str>]>,
+    /// Its arguments that are paths; one list for all names with the same.
+    paths: Arc<[Box<str>]>,
     /// Programs of the system file and of org.yaml for it.
-    system: Box<[u32]>,
-    org: Box<[u32]>,
+    system: Run,
+    org: Run,
     /// Patterns of agent files that match it.
-    patterns: Box<[PatternId]>,
+    patterns: Run,
+    marks: Marks,
 }
 
-/// The rules of one file by pattern.
-#[derive(Debug, Default)]
-struct Table(HashMap<PatternId, Program>);
+/// Neighbours in a list.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    start: u32,
+    count: u32,
+}
 
-/// The same for a file that counts for every agent: names know their programs by number.
+/// The rules of one file by pattern, up to the first one without conditions: numbers in order.
+type Sorted = HashMap<PatternId, Vec<u32>>;
+
+/// A file that counts for every agent.
 #[derive(Debug, Default)]
 struct Shared {
-    by_pattern: HashMap<PatternId, u32>,
-    programs: Vec<Program>,
+    /// For names nobody spelled out.
+    by_pattern: HashMap<PatternId, Program>,
 }
 
-/// The rules of one file with one pattern, in order, up to the first one without conditions.
-#[derive(Debug, Default)]
-struct Program {
-    /// Without an indexed path condition: tested one after the other.
-    plain: Candidates,
-    by_path: ByPath,
+/// An agent with a file.
+#[derive(Debug)]
+struct Agent {
+    name: Text,
+    file: u32,
+    rules: Own,
 }
 
-/// Rules with a path prefix: only those are tested whose prefix is an ancestor of a path of the call.
-#[derive(Debug, Default)]
-enum ByPath {
-    #[default]
-    None,
-    /// Most agents have one: it is compared where it lies.
-    One(Box<str>, Candidate),
-    Many(Box<Many>),
+/// The rules of one agent.
+#[derive(Debug)]
+enum Own {
+    /// All in one, in order.
+    Few(Program),
+    Many(Box<HashMap<PatternId, Program>>),
 }
 
-#[derive(Debug, Default)]
-struct Many {
-    all: Candidates,
-    prefixes: HashMap<Box<str>, Candidates>,
-    depths: Depths,
-}
-
-/// What most verdicts need of a rule, so that they need not fetch the rule itself.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    rule: u32,
-    tier: Tier,
-    rated: bool,
-    /// It has no condition but the indexed one.
-    simple: bool,
-}
-
-/// Rules in order; the first lies where the list does, and mostly is the only one.
-#[derive(Debug, Default)]
-struct Candidates {
-    first: Option<Candidate>,
-    more: Vec<Candidate>,
-}
-
-impl Candidates {
-    fn push(&mut self, candidate: Candidate) {
-        match self.first {
-            None => self.first = Some(candidate),
-            Some(_) => self.more.push(candidate),
-        }
+impl Run {
+    #[inline]
+    fn of<T>(self, list: &[T]) -> &[T] {
+        let start = self.start as usize;
+        list.get(start..start + self.count as usize).unwrap_or_default()
     }
 
-    fn last(&self) -> Option<&Candidate> {
-        self.more.last().or(self.first.as_ref())
+    /// Puts items at the end of a list.
+    fn add<T>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Self {
+        let start = list.len();
+        list.extend(items);
+        Self { start: start as u32, count: (list.len() - start) as u32 }
     }
 }
 
@@ -168,52 +159,14 @@ impl Index {
         }
         index.lengths.sort_unstable();
         index.lengths.dedup();
-        let mut of_agents: HashSet<PatternId> = HashSet::new();
-        for (number, file) in files.iter().enumerate() {
-            let table = Table::new(&file.rules, &ids);
-            if file.layer == Layer::Agent {
-                of_agents.extend(table.0.keys());
-            }
-            match (file.layer, &file.agent) {
-                (Layer::System, _) => index.system = table.into(),
-                (Layer::Org, _) => index.org = table.into(),
-                (Layer::Agent, Some(agent)) => drop(index.agents.insert(agent.as_str().into(), (number as u32, table))),
-                (Layer::Agent, None) => {}
-            }
-        }
-        for capability in catalogue.iter() {
-            let name = index.name(capability.name.as_str(), Some(capability), &ids, &of_agents);
-            index.names.insert(capability.name.as_str().into(), name);
-        }
+        let mut names: HashMap<&str, Option<&Capability>> = HashMap::new();
         for pattern in ids.keys() {
-            if let Pattern::Name(text) = pattern
-                && !index.names.contains_key(text)
-            {
-                let name = index.name(text, None, &ids, &of_agents);
-                index.names.insert(text.clone(), name);
+            if let Pattern::Name(text) = pattern {
+                names.insert(text, None);
             }
         }
-        index
-    }
-
-    fn name(
-        &self,
-        text: &str,
-        capability: Option<&Capability>,
-        ids: &HashMap<Pattern, PatternId>,
-        of_agents: &HashSet<PatternId>,
-    ) -> Name {
-        let exact = ids.get(&Pattern::Name(text.into())).copied();
-        let patterns: Vec<PatternId> = exact.into_iter().chain(self.prefixes_of(text)).collect();
-        let programs = |file: &Shared| patterns.iter().filter_map(|id| file.by_pattern.get(id).copied()).collect();
-        let paths = capability.into_iter().flat_map(|capability| capability.params_of(ParamKind::Path));
-        Name {
-            capability: capability.cloned().map(Box::new),
-            paths: paths.map(|param| param.name.as_str().into()).collect(),
-            system: programs(&self.system),
-            org: programs(&self.org),
-            patterns: patterns.iter().copied().filter(|id| of_agents.contains(id)).collect(),
-        }
+        names.extend(catalogue.iter().map(|capability| (capability.name.as_str(), Some(capability))));
+        Compiler { builder: Builder::default(), ids: &ids, index }.compile(files, &names)
     }
 
     /// Patterns that match a name by its start.
@@ -223,201 +176,227 @@ impl Index {
     }
 
     /// What is known about a name.
+    #[inline]
     pub(crate) fn lookup(&self, name: &str) -> Option<&Name> {
-        self.names.get(name)
+        self.names.find(self.programs.hash(name), |own| self.programs.is(own.text, name))
+    }
+
+    #[inline]
+    fn agent(&self, agent: &str) -> Option<&Agent> {
+        if self.agents.is_empty() {
+            return None;
+        }
+        self.agents.find(self.programs.hash(agent), |own| self.programs.is(own.name, agent))
     }
 
     /// The file of an agent.
     pub(crate) fn agent_file(&self, agent: &str) -> Option<u32> {
-        self.agents.get(agent).map(|(file, _)| *file)
+        self.agent(agent).map(|agent| agent.file)
     }
 
     /// The first rule of each layer that applies.
+    #[inline]
     pub(crate) fn ask(&self, name: Option<&Name>, facts: &Facts<'_>, files: &[File], org: Option<u32>) -> Answers {
         let question = facts.question;
-        let rules = |file: u32| files.get(file as usize).map_or(&[][..], |file| &file.rules);
-        let agent = self.agents.get(question.agent.as_str());
-        let (system, org) = (rules(0), org.map_or(&[][..], rules));
+        let of_file = |file: u32| Call { rules: files.get(file as usize).map_or(&[][..], |file| &file.rules), facts };
+        let agent = self.agent(question.agent.as_str());
+        let (system, org) = (of_file(0), org.map_or(Call { rules: &[], facts }, of_file));
         let mut answers = Answers {
             system: Found::NONE,
             org: Found::NONE,
             agent: Found::NONE,
-            agent_file: agent.map(|(file, _)| *file),
+            agent_file: agent.map(|agent| agent.file),
         };
         match name {
             Some(name) => {
-                name.system.iter().for_each(|n| self.system.run(*n, system, facts, &mut answers.system));
-                name.org.iter().for_each(|n| self.org.run(*n, org, facts, &mut answers.org));
-                if let Some((file, table)) = agent {
-                    name.patterns.iter().for_each(|id| table.first(*id, rules(*file), facts, &mut answers.agent));
+                for program in name.system.of(&self.listed) {
+                    self.programs.run(program, &all(), system, &mut answers.system);
+                }
+                for program in name.org.of(&self.listed) {
+                    self.programs.run(program, &all(), org, &mut answers.org);
+                }
+                if let Some(agent) = agent {
+                    let patterns = (name.patterns.of(&self.patterns), name.marks);
+                    self.ask_agent(agent, patterns, of_file(agent.file), &mut answers.agent);
                 }
             }
             None => {
                 for id in self.prefixes_of(question.capability.as_str()) {
-                    self.system.first(id, system, facts, &mut answers.system);
-                    self.org.first(id, org, facts, &mut answers.org);
-                    if let Some((file, table)) = agent {
-                        table.first(id, rules(*file), facts, &mut answers.agent);
+                    if let Some(program) = self.system.by_pattern.get(&id) {
+                        self.programs.run(program, &all(), system, &mut answers.system);
+                    }
+                    if let Some(program) = self.org.by_pattern.get(&id) {
+                        self.programs.run(program, &all(), org, &mut answers.org);
+                    }
+                    if let Some(agent) = agent {
+                        self.ask_agent(agent, (&[id], Marks::of([id])), of_file(agent.file), &mut answers.agent);
                     }
                 }
             }
         }
         answers
     }
+
+    #[inline]
+    fn ask_agent(
+        &self,
+        agent: &Agent,
+        (patterns, marks): (&[PatternId], Marks),
+        call: Call<'_, '_>,
+        found: &mut Found,
+    ) {
+        match &agent.rules {
+            Own::Few(program) => {
+                let wanted = Wanted { marks, is: |id| patterns.contains(&id) };
+                self.programs.run(program, &wanted, call, found);
+            }
+            Own::Many(programs) => {
+                for program in patterns.iter().filter_map(|id| programs.get(id)) {
+                    self.programs.run(program, &all(), call, found);
+                }
+            }
+        }
+    }
 }
 
-impl Table {
-    fn new(rules: &[Rule], ids: &HashMap<Pattern, PatternId>) -> Self {
-        let mut table: HashMap<PatternId, Program> = HashMap::new();
+/// Puts an index together.
+struct Compiler<'c> {
+    builder: Builder,
+    ids: &'c HashMap<Pattern, PatternId>,
+    index: Index,
+}
+
+impl Compiler<'_> {
+    fn compile(mut self, files: &[File], names: &HashMap<&str, Option<&Capability>>) -> Index {
+        let (mut system, mut org) = ((&[][..], Sorted::new()), (&[][..], Sorted::new()));
+        let mut of_agents: HashSet<PatternId> = HashSet::new();
+        let mut agents = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            let sorted = self.sort(&file.rules);
+            match (file.layer, &file.agent) {
+                (Layer::System, _) => system = (&file.rules, sorted),
+                (Layer::Org, _) => org = (&file.rules, sorted),
+                (Layer::Agent, Some(agent)) => {
+                    of_agents.extend(sorted.keys());
+                    let rules = self.own(&file.rules, &sorted);
+                    agents.push(Agent { name: self.builder.keep(agent.as_str()), file: number as u32, rules });
+                }
+                (Layer::Agent, None) => {}
+            }
+        }
+        self.index.system.by_pattern = self.by_pattern(system.0, &system.1);
+        self.index.org.by_pattern = self.by_pattern(org.0, &org.1);
+        let mut lists: HashSet<Arc<[Box<str>]>> = HashSet::new();
+        let mut known = Vec::new();
+        for (text, capability) in names {
+            let exact = self.ids.get(&Pattern::Name((*text).into())).copied();
+            let mut patterns: Vec<PatternId> = exact.into_iter().chain(self.index.prefixes_of(text)).collect();
+            let of_system = self.of_name(system.0, &system.1, &patterns, |index| &index.system);
+            let of_org = self.of_name(org.0, &org.1, &patterns, |index| &index.org);
+            patterns.retain(|id| of_agents.contains(id));
+            let index = &mut self.index;
+            let paths = capability.iter().flat_map(|capability| capability.params_of(ParamKind::Path));
+            let paths: Arc<[Box<str>]> = paths.map(|param| param.name.as_str().into()).collect();
+            known.push(Name {
+                text: self.builder.keep(text),
+                capability: capability.cloned().map(Box::new),
+                paths: Arc::clone(lists.get_or_insert(paths)),
+                system: Run::add(&mut index.listed, of_system),
+                org: Run::add(&mut index.listed, of_org),
+                marks: Marks::of(patterns.iter().copied()),
+                patterns: Run::add(&mut index.patterns, patterns),
+            });
+        }
+        let Self { builder, mut index, .. } = self;
+        index.programs = builder.programs;
+        let programs = &index.programs;
+        for name in known {
+            let hash = programs.hash(programs.text(name.text));
+            index.names.insert_unique(hash, name, |name| programs.hash(programs.text(name.text)));
+        }
+        for agent in agents {
+            let hash = programs.hash(programs.text(agent.name));
+            index.agents.insert_unique(hash, agent, |agent| programs.hash(programs.text(agent.name)));
+        }
+        index
+    }
+
+    /// Rules by pattern, without those that nothing gets to.
+    fn sort(&self, rules: &[Rule]) -> Sorted {
+        let mut sorted = Sorted::new();
         let mut closed: HashSet<PatternId> = HashSet::new();
         for (number, rule) in rules.iter().enumerate() {
-            let Some(id) = ids.get(&rule.pattern) else { continue };
+            let Some(id) = self.ids.get(&rule.pattern) else { continue };
             if closed.contains(id) {
                 continue; // An earlier rule without conditions has this pattern: nothing gets here.
             }
             if rule.is_unconditional() {
                 closed.insert(*id);
             }
-            table.entry(*id).or_default().add(number as u32, rule);
+            sorted.entry(*id).or_default().push(number as u32);
         }
-        table.shrink_to_fit();
-        Self(table)
+        sorted
     }
 
-    #[inline]
-    fn first(&self, pattern: PatternId, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        if let Some(program) = self.0.get(&pattern) {
-            program.first(rules, facts, found);
-        }
-    }
-}
-
-impl From<Table> for Shared {
-    fn from(table: Table) -> Self {
-        let mut shared = Self::default();
-        for (id, program) in table.0 {
-            shared.by_pattern.insert(id, shared.programs.len() as u32);
-            shared.programs.push(program);
-        }
-        shared
-    }
-}
-
-impl Shared {
-    #[inline]
-    fn first(&self, pattern: PatternId, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        if let Some(program) = self.by_pattern.get(&pattern) {
-            self.run(*program, rules, facts, found);
-        }
-    }
-
-    #[inline]
-    fn run(&self, program: u32, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        if let Some(program) = self.programs.get(program as usize) {
-            program.first(rules, facts, found);
-        }
-    }
-}
-
-impl Program {
-    fn add(&mut self, number: u32, rule: &Rule) {
-        let others = rule.conditions.len() - usize::from(rule.indexed.is_some());
-        let candidate = Candidate { rule: number, tier: rule.tier, rated: rule.rate.is_some(), simple: others == 0 };
-        let Some(Condition::PathPrefix { prefixes, .. }) = rule.indexed.and_then(|n| rule.conditions.get(n)) else {
-            self.plain.push(candidate);
-            return;
+    fn by_pattern(&mut self, rules: &[Rule], sorted: &Sorted) -> HashMap<PatternId, Program> {
+        let mut add = |(id, numbers): (&PatternId, &Vec<u32>)| {
+            let chosen: Vec<(u32, PatternId)> = numbers.iter().map(|number| (*number, *id)).collect();
+            (*id, self.builder.add(rules, &chosen, false))
         };
-        match (std::mem::take(&mut self.by_path), prefixes.listed.as_slice()) {
-            (ByPath::None, [prefix]) => self.by_path = ByPath::One(prefix.clone(), candidate),
-            (before, prefixes) => {
-                let mut many = match before {
-                    ByPath::None => Box::default(),
-                    ByPath::Many(many) => many,
-                    ByPath::One(prefix, first) => {
-                        let mut many: Box<Many> = Box::default();
-                        many.add(first, &[prefix]);
-                        many
-                    }
-                };
-                many.add(candidate, prefixes);
-                self.by_path = ByPath::Many(many);
-            }
-        }
+        sorted.iter().map(&mut add).collect()
     }
 
-    /// Lowers `found` to the first rule here that applies, if that comes earlier.
-    fn first(&self, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        walk(&self.plain, rules, facts, true, found);
-        match &self.by_path {
-            ByPath::None => {}
-            ByPath::One(_, only) if only.rule >= found.rule => {}
-            ByPath::One(prefix, only) => {
-                let paths = facts.paths();
-                let broken = paths.broken.is_some();
-                if broken || paths.iter().any(|path| path.is_within(prefix)) {
-                    consider(only, rules, facts, paths.is_single() && !broken, found);
-                }
-            }
-            ByPath::Many(many) => many.first(rules, facts, found),
+    fn own(&mut self, rules: &[Rule], sorted: &Sorted) -> Own {
+        let mut all: Vec<(u32, PatternId)> =
+            sorted.iter().flat_map(|(id, numbers)| numbers.iter().map(|number| (*number, *id))).collect();
+        if room(rules, all.iter().map(|(number, _)| number), OWN) > OWN {
+            return Own::Many(Box::new(self.by_pattern(rules, sorted)));
         }
+        all.sort_unstable();
+        Own::Few(self.builder.add(rules, &all, true))
+    }
+
+    /// The programs of a shared file for a name: one that holds the rules of all its patterns up to the first
+    /// one without conditions, if they are not too many, or else one for each pattern.
+    fn of_name(
+        &mut self,
+        rules: &[Rule],
+        sorted: &Sorted,
+        patterns: &[PatternId],
+        file: fn(&Index) -> &Shared,
+    ) -> Vec<Program> {
+        let lists: Vec<(PatternId, &Vec<u32>)> =
+            patterns.iter().filter_map(|id| sorted.get(id).map(|numbers| (*id, numbers))).collect();
+        let ends = |number: &u32| rules.get(*number as usize).is_some_and(Rule::is_unconditional);
+        // Only the last of a list can be without conditions.
+        let end = lists.iter().filter_map(|(_, numbers)| numbers.last().copied().filter(ends)).min();
+        let reached = |numbers: &Vec<u32>| end.map_or(numbers.len(), |end| numbers.partition_point(|n| *n <= end));
+        let all = lists.iter().flat_map(|(_, numbers)| numbers.iter().take(reached(numbers)));
+        let total = room(rules, all, MERGED);
+        if lists.len() < 2 && total > 0 || total > MERGED {
+            let programs = &file(&self.index).by_pattern;
+            return lists.iter().filter_map(|(id, _)| programs.get(id).copied()).collect();
+        }
+        let mut chosen: Vec<(u32, PatternId)> = lists
+            .iter()
+            .flat_map(|(id, numbers)| numbers.iter().take(reached(numbers)).map(|number| (*number, *id)))
+            .collect();
+        if chosen.is_empty() {
+            return Vec::new();
+        }
+        chosen.sort_unstable();
+        vec![self.builder.add(rules, &chosen, false)]
     }
 }
 
-impl Many {
-    fn add(&mut self, candidate: Candidate, prefixes: &[Box<str>]) {
-        self.all.push(candidate);
-        for prefix in prefixes {
-            self.depths.add(prefix);
-            let list = self.prefixes.entry(prefix.clone()).or_default();
-            if list.last().is_none_or(|last| last.rule != candidate.rule) {
-                list.push(candidate);
-            }
+/// How much room rules take; once it is more than `enough`, the rest is not counted.
+fn room<'n>(rules: &[Rule], numbers: impl Iterator<Item = &'n u32>, enough: usize) -> usize {
+    let mut total = 0;
+    for rule in numbers.filter_map(|number| rules.get(*number as usize)) {
+        total += cells(rule);
+        if total > enough {
+            break;
         }
     }
-
-    fn first(&self, rules: &[Rule], facts: &Facts<'_>, found: &mut Found) {
-        if self.all.first.is_none_or(|first| first.rule >= found.rule) {
-            return;
-        }
-        let paths = facts.paths();
-        if paths.broken.is_some() {
-            walk(&self.all, rules, facts, false, found);
-            return;
-        }
-        let proven = paths.is_single();
-        for path in paths.iter() {
-            for ancestor in self.depths.ancestors(path) {
-                if let Some(list) = self.prefixes.get(ancestor) {
-                    walk(list, rules, facts, proven, found);
-                }
-            }
-        }
-    }
-}
-
-/// Tests rules in order until one applies or an earlier one is known. `proven`: their indexed condition holds.
-#[inline]
-fn walk(list: &Candidates, rules: &[Rule], facts: &Facts<'_>, proven: bool, found: &mut Found) {
-    for candidate in list.first.iter().chain(&list.more) {
-        if candidate.rule >= found.rule || consider(candidate, rules, facts, proven, found) {
-            return;
-        }
-    }
-}
-
-/// Tests one rule; whether it applies.
-#[inline]
-fn consider(candidate: &Candidate, rules: &[Rule], facts: &Facts<'_>, proven: bool, found: &mut Found) -> bool {
-    let held = if proven && candidate.simple {
-        Held::Yes
-    } else {
-        let rule = rules.get(candidate.rule as usize);
-        rule.map_or(Held::No, |rule| rule.test_except(facts, rule.indexed.filter(|_| proven)))
-    };
-    if held == Held::No {
-        return false;
-    }
-    let Candidate { rule, tier, rated, .. } = *candidate;
-    *found = Found { rule, tier, rated, broken: held != Held::Yes };
-    true
+    total
 }

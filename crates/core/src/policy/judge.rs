@@ -92,6 +92,7 @@ pub enum Reason {
 
 impl Verdict {
     /// Puts the layers together.
+    #[inline]
     pub(crate) fn combine(layers: Layers, default: Base, unknown: bool) -> Self {
         let Layers { agent, org, system } = layers;
         let (base, mut tier) = match (&agent, &org, default) {
@@ -183,6 +184,7 @@ impl Policy {
     }
 
     /// The rule that was found, with its escalations.
+    #[inline]
     pub(crate) fn hit(&self, file: u32, found: Found, facts: &Facts<'_>) -> Option<Hit> {
         if !found.is_some() {
             return None;
@@ -210,11 +212,12 @@ impl Policy {
     }
 
     /// What holds where no rule does.
+    #[inline]
     pub(crate) fn default_for(&self, capability: Option<&Capability>) -> Base {
-        let read = capability.is_some_and(|capability| capability.effect == Effect::Read);
+        let reads = |capability: &Capability| capability.effect == Effect::Read;
         match self.default {
             Some(tier) => Base::OrgDefault(tier),
-            None if read => Base::BuiltinDefault(Tier::Notify),
+            None if capability.is_some_and(reads) => Base::BuiltinDefault(Tier::Notify),
             None => Base::BuiltinDefault(Tier::ApprovalRequired),
         }
     }

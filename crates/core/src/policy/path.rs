@@ -39,18 +39,28 @@ pub enum PathFault {
 #[derive(Debug, Clone)]
 pub(crate) struct Normal<'t> {
     text: Cow<'t, str>,
-    /// Where each of the first components ends, in bytes. Few, because the value is moved about.
-    ends: [u16; ENDS],
+    /// Which of the first 64 bytes are slashes, without the first: there components end.
+    slashes: u64,
     /// How many components there are.
     depth: u16,
 }
 
-/// Ends kept; deeper ones are searched for.
-const ENDS: usize = 8;
-
 impl<'t> Normal<'t> {
     /// Normalises without looking at any file system.
+    #[inline]
     pub(crate) fn new(text: &'t str) -> Result<Self, PathFault> {
+        if text.starts_with('/')
+            && text.len() <= LENGTH
+            && let Some(normal) = Self::as_it_stands(text)
+        {
+            return Ok(normal);
+        }
+        Self::spelled_anew(text)
+    }
+
+    /// The same for a path that is not normal yet.
+    #[cold]
+    fn spelled_anew(text: &'t str) -> Result<Self, PathFault> {
         if text.is_empty() {
             return Err(PathFault::Empty);
         }
@@ -59,9 +69,6 @@ impl<'t> Normal<'t> {
         }
         if !text.starts_with('/') {
             return Err(PathFault::Relative);
-        }
-        if let Some(normal) = Self::as_it_stands(text) {
-            return Ok(normal);
         }
         if text.contains('\0') {
             return Err(PathFault::Nul);
@@ -82,63 +89,40 @@ impl<'t> Normal<'t> {
         if spelled.is_empty() {
             spelled.push('/');
         }
-        let found = Normal::as_it_stands(&spelled).map(|normal| (normal.ends, normal.depth));
-        let (ends, depth) = found.ok_or(PathFault::Nul)?;
-        Ok(Self { text: Cow::Owned(spelled), ends, depth })
+        let found = Normal::as_it_stands(&spelled).map(|normal| (normal.slashes, normal.depth));
+        let (slashes, depth) = found.ok_or(PathFault::Nul)?;
+        Ok(Self { text: Cow::Owned(spelled), slashes, depth })
     }
 
     /// One pass over a path that is normal already, as nearly all are: nothing is copied.
     ///
-    /// Eight bytes at a time: slashes are found by arithmetic, and only around them is anything looked at.
+    /// Eight bytes at a time: slashes are found by arithmetic, and only what follows them is looked at.
+    #[inline]
     fn as_it_stands(text: &'t str) -> Option<Self> {
         let bytes = text.as_bytes();
-        let mut path = Self { text: Cow::Borrowed(text), ends: [0; ENDS], depth: 0 };
-        let mut start = 1;
-        let (words, rest) = bytes.as_chunks::<8>();
-        for (n, word) in words.iter().enumerate() {
-            path.take(u64::from_le_bytes(*word), n * 8, bytes, &mut start)?;
-        }
-        if !rest.is_empty() {
-            // Filled up with a byte that is neither NUL nor a slash.
-            let mut last = [1; 8];
-            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            path.take(u64::from_le_bytes(last), words.len() * 8, bytes, &mut start)?;
-        }
-        if bytes.len() > 1 {
-            path.close(bytes, start, bytes.len())?;
-        }
-        Some(path)
-    }
-
-    /// Looks at eight bytes that start at `offset`.
-    #[inline]
-    fn take(&mut self, word: u64, offset: usize, bytes: &[u8], start: &mut usize) -> Option<()> {
-        if zero_bytes(word) != 0 {
-            return None;
-        }
-        let mut slashes = zero_bytes(word ^ SLASHES);
-        while slashes != 0 {
-            let at = offset + slashes.trailing_zeros() as usize / 8;
-            slashes &= slashes - 1;
-            if at > 0 {
-                self.close(bytes, *start, at)?;
-                *start = at + 1;
+        let mut path = Self { text: Cow::Borrowed(text), slashes: 0, depth: 0 };
+        let mut carried = 0;
+        for (n, block) in bytes.chunks(64).enumerate() {
+            let signs = Signs::of(block);
+            let after_slash = signs.slashes << 1 | carried;
+            if signs.nuls || after_slash & signs.slashes != 0 {
+                return None;
+            }
+            if after_slash & signs.dots != 0 && has_dots(bytes.get(n * 64..)?, after_slash & signs.dots) {
+                return None;
+            }
+            carried = signs.slashes >> 63;
+            path.depth += signs.slashes.count_ones() as u16;
+            if n == 0 {
+                path.slashes = signs.slashes & !1;
             }
         }
-        Some(())
-    }
-
-    /// Ends a component; nothing if it is one that a normal path does not have.
-    #[inline]
-    fn close(&mut self, bytes: &[u8], start: usize, end: usize) -> Option<()> {
-        if is_odd(bytes.get(start..end)?) {
-            return None;
+        match bytes {
+            [_] => path.depth = 0,
+            [.., b'/'] => return None,
+            _ => {}
         }
-        if let Some(slot) = self.ends.get_mut(usize::from(self.depth)) {
-            *slot = end as u16;
-        }
-        self.depth += 1;
-        Some(())
+        Some(path)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -146,25 +130,30 @@ impl<'t> Normal<'t> {
     }
 
     /// Whether it is this normal path or below it.
+    #[inline]
     pub(crate) fn is_within(&self, prefix: &str) -> bool {
-        match self.text.strip_prefix(prefix) {
-            Some(rest) => rest.is_empty() || rest.starts_with('/') || prefix == "/",
-            None => false,
-        }
+        let (own, prefix) = (self.text.as_bytes(), prefix.as_bytes());
+        // Where the prefix ends says the most, so it is looked at first.
+        matches!(own.get(prefix.len()), None | Some(b'/'))
+            && own.get(..prefix.len()).is_some_and(|own| same(own, prefix))
+            || prefix == b"/"
     }
 
     /// The path cut to its first `depth` components; nothing if it has fewer.
+    #[inline]
     fn cut(&self, depth: usize) -> Option<&str> {
-        if depth > usize::from(self.depth) {
+        if depth == 0 || depth > usize::from(self.depth) {
             return None;
         }
-        match self.ends.get(depth.checked_sub(1)?) {
-            Some(end) => self.text.get(..usize::from(*end)),
-            None => match self.text.match_indices('/').nth(depth) {
-                Some((end, _)) => self.text.get(..end),
-                None => Some(&self.text),
-            },
+        if depth == usize::from(self.depth) {
+            return Some(&self.text);
         }
+        let left = (1..depth).fold(self.slashes, |slashes, _| slashes & slashes.wrapping_sub(1));
+        if left != 0 {
+            return self.text.get(..left.trailing_zeros() as usize);
+        }
+        let (end, _) = self.text.match_indices('/').nth(depth)?;
+        self.text.get(..end)
     }
 
     fn components(&self) -> impl Iterator<Item = &str> {
@@ -172,6 +161,68 @@ impl<'t> Normal<'t> {
     }
 }
 
+/// What up to 64 bytes hold, one bit for each byte.
+#[derive(Default)]
+struct Signs {
+    slashes: u64,
+    dots: u64,
+    nuls: bool,
+}
+
+impl Signs {
+    #[inline]
+    fn of(block: &[u8]) -> Self {
+        let mut signs = Self::default();
+        let (words, rest) = block.as_chunks::<8>();
+        for (n, word) in words.iter().enumerate() {
+            signs.add(*word, n * 8);
+        }
+        match block.last_chunk::<8>() {
+            _ if rest.is_empty() => {}
+            // Some bytes are looked at twice, which changes nothing.
+            Some(word) => signs.add(*word, block.len() - 8),
+            None => {
+                // Filled up with a byte that is none of the three.
+                let mut word = [1; 8];
+                word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                signs.add(word, 0);
+            }
+        }
+        signs
+    }
+
+    #[inline]
+    fn add(&mut self, word: [u8; 8], offset: usize) {
+        let word = u64::from_le_bytes(word);
+        self.nuls |= zero_bytes(word) != 0;
+        self.slashes |= gathered(zero_bytes(word ^ SLASHES)) << offset;
+        self.dots |= gathered(zero_bytes(word ^ DOTS)) << offset;
+    }
+}
+
+/// The top bits of eight bytes side by side.
+const fn gathered(tops: u64) -> u64 {
+    (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+/// Whether two texts are equal. Both are short: a call to compare them would take longer than comparing them.
+#[inline]
+pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        (Some(end), Some(other_end)) => {
+            let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+            let words = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
+            word(end) == word(other_end) && words.into_iter().all(|(own, other)| word(own) == word(other))
+        }
+        _ => one.iter().zip(other).all(|(own, other)| own == other),
+    }
+}
+
+/// `.` in every byte.
+const DOTS: u64 = u64::from_le_bytes([b'.'; 8]);
 /// `/` in every byte.
 const SLASHES: u64 = u64::from_le_bytes([b'/'; 8]);
 
@@ -181,8 +232,17 @@ const fn zero_bytes(word: u64) -> u64 {
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-fn is_odd(component: &[u8]) -> bool {
-    matches!(component, b"" | b"." | b"..")
+/// Whether a component that begins at one of these places is `.` or `..`, which a normal path does not have.
+#[cold]
+fn has_dots(bytes: &[u8], mut places: u64) -> bool {
+    while places != 0 {
+        let component = bytes.get(places.trailing_zeros() as usize..).unwrap_or_default();
+        if matches!(component, b"." | b".." | [b'.', b'/', ..] | [b'.', b'.', b'/', ..]) {
+            return true;
+        }
+        places &= places - 1;
+    }
+    false
 }
 
 /// Which depths occur, so that a lookup asks only for those.
@@ -195,6 +255,7 @@ impl Depths {
     }
 
     /// The ancestors of a path (itself included) that could be a stored prefix, shortest first.
+    #[inline]
     pub(crate) fn ancestors<'p>(self, path: &'p Normal<'_>) -> impl Iterator<Item = &'p str> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -407,7 +468,7 @@ mod tests {
             if let Ok(once) = Normal::new(&text) {
                 let again = Normal::new(once.as_str()).unwrap();
                 prop_assert_eq!(once.as_str(), again.as_str());
-                prop_assert_eq!((once.depth, once.ends), (again.depth, again.ends));
+                prop_assert_eq!((once.depth, once.slashes), (again.depth, again.slashes));
             }
         }
     }

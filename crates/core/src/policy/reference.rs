@@ -165,12 +165,12 @@ fn condition(dice: &mut Dice, pattern: &str) -> Cond {
     }
 }
 
-fn rules(dice: &mut Dice, most: u64) -> Vec<RefRule> {
+fn rules(dice: &mut Dice, most: u64, least_conditions: u64) -> Vec<RefRule> {
     (0..dice.roll(most + 1))
         .map(|_| {
             let pattern = dice.pick(&PATTERNS).to_owned();
             let mut conditions: Vec<Cond> = Vec::new();
-            for _ in 0..dice.roll(4) {
+            for _ in 0..least_conditions + dice.roll(4 - least_conditions) {
                 let one = condition(dice, &pattern);
                 let kind = std::mem::discriminant(&one);
                 if !conditions.iter().any(|other| std::mem::discriminant(other) == kind) {
@@ -480,16 +480,43 @@ fn base(layers: [Option<(usize, Tier, bool)>; 2], default: Tier) -> Tier {
     tier.max(default)
 }
 
+/// How many policies of which size are asked how often.
+struct Amount {
+    policies: u64,
+    questions: u64,
+    /// Most rules in the system file, in org.yaml and in an agent file.
+    most: [u64; 3],
+    /// Each rule has at least so many: one without conditions hides all that come after it.
+    least_conditions: u64,
+}
+
 #[test]
 fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
-    let mut dice = Dice(0x5eed_1234_abcd_0001);
+    let amount = Amount { policies: POLICIES, questions: QUESTIONS, most: [5, 12, 12], least_conditions: 0 };
+    let (tiers, raised_by_floor) = ask_both(Dice(0x5eed_1234_abcd_0001), &amount);
+    // The cases are not all of one sort.
+    assert_eq!(tiers.len(), 4, "{tiers:?}");
+    assert!(tiers.values().all(|n| *n > 20_000) && raised_by_floor > 50_000, "{tiers:?} {raised_by_floor}");
+}
+
+#[test]
+fn large_files_are_read_as_small_ones_are() {
+    let amount = Amount { policies: 30, questions: 600, most: [40, 900, 120], least_conditions: 1 };
+    let (tiers, _) = ask_both(Dice(0x5eed_1234_abcd_0002), &amount);
+    assert!(tiers.len() > 1, "{tiers:?}");
+}
+
+/// Compares every answer with the one that reading the files gives; says how often each tier was the answer, and
+/// how often a floor raised it.
+fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
     let catalogue = catalogue();
     let agents = [AgentName::new("clerk").unwrap(), AgentName::new("maid").unwrap(), AgentName::new("nobody").unwrap()];
     let mut tiers: BTreeMap<Tier, u64> = BTreeMap::new();
     let mut raised_by_floor = 0_u64;
-    for _ in 0..POLICIES {
-        let (system, org) = (rules(&mut dice, 5), rules(&mut dice, 12));
-        let files = [rules(&mut dice, 12), rules(&mut dice, 12)];
+    for _ in 0..amount.policies {
+        let [system, org, one, other] =
+            [0, 1, 2, 2].map(|file: usize| rules(&mut dice, amount.most[file], amount.least_conditions));
+        let files = [one, other];
         let default = (dice.roll(3) > 0).then(|| dice.tier());
         let org_text = format!(
             "{}overrides:\n{}",
@@ -501,7 +528,7 @@ fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
             super::tests::sources(&org_text, &[("clerk", &agent_text(&files[0])), ("maid", &agent_text(&files[1]))]);
         let loaded = Policy::load_with_system(&agent_text(&system), &sources, &catalogue);
         let policy = loaded.unwrap_or_else(|errors| panic!("{errors}")).policy;
-        for n in 0..QUESTIONS {
+        for n in 0..amount.questions {
             let case = case(&mut dice);
             let who = dice.roll(3) as usize;
             let capability = CapabilityName::new(case.capability).unwrap();
@@ -542,9 +569,7 @@ fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
             *tiers.entry(verdict.tier).or_default() += 1;
         }
     }
-    // The cases are not all of one sort.
-    assert_eq!(tiers.len(), 4, "{tiers:?}");
-    assert!(tiers.values().all(|n| *n > 20_000) && raised_by_floor > 50_000, "{tiers:?} {raised_by_floor}");
+    (tiers, raised_by_floor)
 }
 
 impl std::fmt::Debug for Case {
