@@ -58,7 +58,7 @@ impl Token {
         // Made in its final length, so that no shorter copy is left behind in memory.
         let mut text = Zeroizing::new(String::with_capacity(kind.prefix().len() + CHARACTERS));
         text.push_str(kind.prefix());
-        URL_SAFE_NO_PAD.encode_string(&*bytes, &mut text);
+        URL_SAFE_NO_PAD.encode_string(bytes.as_slice(), &mut text);
         Self { kind, text }
     }
 
