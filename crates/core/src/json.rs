@@ -306,7 +306,8 @@ mod tests {
         ] {
             assert!(matches!(read(lossy), Err(JsonError::LossyNumber { .. })), "{lossy}");
         }
-        for exact in ["0", "9007199254740992", "0.1", "1.50", "1e2", "1E+2", "-2.5e-3", "100.0", "-2245088543769245.2"] {
+        for exact in ["0", "9007199254740992", "0.1", "1.50", "1e2", "1E+2", "-2.5e-3", "100.0", "-2245088543769245.2"]
+        {
             assert!(read(exact).is_ok(), "{exact}");
         }
         assert!(matches!(read(&"1".repeat(41)), Err(JsonError::LossyNumber { .. })));

@@ -4,4 +4,6 @@
 mod about;
 mod audit;
 mod init;
+mod kills;
 mod policy;
+mod running;
