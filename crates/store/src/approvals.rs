@@ -37,6 +37,9 @@ const INSERT: &str = "INSERT INTO approvals (id, subject, agent, service, asked_
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const MOVED: &str = "UPDATE approvals SET items = ?3, note = ?4, version = ?5, state = ?6, expires_at = ?7, answer = ?8, \
      decided_by = ?9, decided_at = ?10, valid_until = ?11, replacement = ?12 WHERE id = ?1 AND version = ?2";
+/// For lists, newest first.
+pub(crate) const PAGE: &str =
+    select!("WHERE id < ?1 AND state = COALESCE(?2, state) AND agent = COALESCE(?3, agent) ORDER BY id DESC LIMIT ?4");
 const ADD_ITEM: &str = "INSERT INTO approval_items (approval, place, hold, digest) VALUES (?1, ?2, ?3, ?4)";
 const ITEMS: &str = "SELECT hold, digest, place FROM approval_items WHERE approval = ?1 ORDER BY place";
 const WAITING: &str = "SELECT COUNT(*) FROM holds WHERE approval = ?1 AND state = 'awaiting_approval'";
@@ -489,7 +492,7 @@ fn subject_word(subject: Subject) -> &'static str {
     }
 }
 
-fn decode(row: Row) -> Result<Approval, StoreError> {
+pub(crate) fn decode(row: Row) -> Result<Approval, StoreError> {
     let mut row = row.of("approvals");
     let id = ApprovalId::from_bits(row.bits()?);
     let subject = match row.text()?.as_str() {

@@ -54,6 +54,15 @@ pub enum StoreError {
         /// The first one.
         first: HoldId,
     },
+    /// What is remembered is no longer the version the caller saw.
+    #[error("it is at version {current} now")]
+    VersionConflict {
+        /// The version it has; 0 where there is nothing.
+        current: u64,
+    },
+    /// There is no room for it.
+    #[error("there is no room for this value")]
+    Quota,
     /// Only a person can do that.
     #[error("only a person can decide this")]
     NotAPerson,
@@ -148,6 +157,8 @@ impl StoreError {
             Self::Frozen { .. } => "freeze.active",
             Self::KeyReuse => "call.key_reuse",
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
+            Self::VersionConflict { .. } => "state.conflict",
+            Self::Quota => "state.quota",
             Self::NotAPerson => "approval.not_an_approver",
             Self::Grown { .. } => "approval.grown",
             Self::NotOffered => "approval.not_offered",

@@ -9,6 +9,7 @@
 mod admission;
 mod agents;
 mod ahead;
+mod alerts;
 mod allowances;
 mod approvals;
 mod audit;
@@ -19,6 +20,7 @@ mod desk;
 mod error;
 mod freezes;
 mod holds;
+mod lists;
 mod migrate;
 mod outbox;
 mod people;
@@ -32,6 +34,7 @@ mod rollbacks;
 mod sessions;
 mod sql;
 mod sqlite;
+mod state;
 mod touch;
 
 use std::path::Path;
@@ -50,12 +53,14 @@ use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, Service
 
 pub use admission::{Admission, Admitted, Rate};
 pub use agents::Agent;
+pub use alerts::{Alert, AlertFilter};
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};
 pub use calls::{Closed, Ending};
 pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use error::StoreError;
 pub use freezes::{Freeze, Scope};
+pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Settle, Timing, Word};
@@ -64,6 +69,7 @@ pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use rollbacks::Point;
 pub use sessions::Session;
+pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
 use crate::postgres::{Server, Time};

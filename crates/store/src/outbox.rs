@@ -23,7 +23,11 @@ pub enum Severity {
 }
 
 impl Severity {
-    const ALL: [Self; 4] = [Self::Info, Self::Action, Self::Warning, Self::Critical];
+    pub(crate) const ALL: [Self; 4] = [Self::Info, Self::Action, Self::Warning, Self::Critical];
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.as_str() == word)
+    }
 
     /// The word in rows and messages.
     #[must_use]
@@ -109,8 +113,7 @@ impl UseCase for Delivery {
 fn decode(row: Row) -> Result<Undelivered, StoreError> {
     let mut row = row.of("outbox");
     let (id, topic, word, body) = (MessageId::from_bits(row.bits()?), row.text()?, row.text()?, row.text()?);
-    let severity = Severity::ALL.into_iter().find(|severity| severity.as_str() == word);
-    let severity = severity.ok_or_else(|| row.impossible("an unknown severity"))?;
+    let severity = Severity::from_word(&word).ok_or_else(|| row.impossible("an unknown severity"))?;
     let body = serde_json::from_str(&body).map_err(|_| row.impossible("a body that is not JSON"))?;
     let (attempts, created_at) = (row.count()?, row.time()?);
     Ok(Undelivered { message: Message { id, topic, severity, body }, attempts, created_at })

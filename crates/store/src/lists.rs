@@ -1,0 +1,159 @@
+//! Lists for people: writes and questions, filtered, a page at a time.
+
+use sluice_core::approval::Approval;
+use sluice_core::hold::Hold;
+use sluice_core::ids::SessionId;
+use sluice_core::{AgentName, ApprovalId, CallId, HoldId, ServiceName};
+
+use crate::Store;
+use crate::approvals;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::holds::{self, columns};
+use crate::sql::{Tx, params};
+
+/// How far the ids of a call and its writes may lie apart, in milliseconds.
+const APART: u128 = 60_000;
+
+macro_rules! page {
+    ($which:literal, $order:literal) => {
+        columns!(
+            $which,
+            " AND h.agent = COALESCE(?2, h.agent) AND h.service = COALESCE(?3, h.service) ",
+            "AND (CAST(?4 AS BIGINT) = 0 OR h.session = ?5) AND (?6 = '' OR ?6 LIKE '%,' || h.state || ',%') ",
+            $order
+        )
+    };
+}
+
+const OLDEST_FIRST: &str = page!("WHERE h.id > ?1", "ORDER BY h.id LIMIT ?7");
+const NEWEST_FIRST: &str = page!("WHERE h.id < ?1", "ORDER BY h.id DESC LIMIT ?7");
+const OF_CALL: &str = columns!("WHERE h.id >= ?1 AND h.id <= ?2 AND h.call = ?3 ORDER BY h.id");
+
+/// Which writes are wanted. An empty filter wants all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HoldFilter {
+    /// Of this agent.
+    pub agent: Option<AgentName>,
+    /// At this service.
+    pub service: Option<ServiceName>,
+    /// In one of these states, by word; none means any.
+    pub states: Vec<&'static str>,
+    /// Asked in this session.
+    pub session: Option<SessionId>,
+    /// From the newest back.
+    pub newest_first: bool,
+}
+
+struct Holds {
+    filter: HoldFilter,
+    after: Option<HoldId>,
+    limit: u32,
+}
+
+impl Query for Holds {
+    type Out = Vec<Hold>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+        let HoldFilter { agent, service, states, session, newest_first } = &self.filter;
+        let (sql, end) = if *newest_first { (NEWEST_FIRST, u128::MAX) } else { (OLDEST_FIRST, 0) };
+        let after = self.after.map_or(end, HoldId::bits);
+        let words: String = states.iter().map(|word| format!(",{word},")).collect();
+        let (agent, service) = (agent.as_ref(), service.as_ref());
+        let params = params![after, agent, service, u32::from(session.is_some()), *session, words, self.limit];
+        tx.rows(sql, &params).await?.into_iter().map(holds::decode).collect()
+    }
+}
+
+struct OfCall(CallId);
+
+impl Query for OfCall {
+    type Out = Vec<Hold>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+        // Both ids begin with their time and are made for one call: no index is needed to find one near the other.
+        let began = self.0.bits() >> 80;
+        let from = began.saturating_sub(APART) << 80;
+        let to = (began.saturating_add(APART + 1) << 80) - 1;
+        tx.rows(OF_CALL, &params![from, to, self.0]).await?.into_iter().map(holds::decode).collect()
+    }
+}
+
+/// Which questions are wanted. An empty filter wants all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApprovalFilter {
+    /// In this state, by word.
+    pub state: Option<&'static str>,
+    /// About writes of this agent.
+    pub agent: Option<AgentName>,
+}
+
+struct Approvals {
+    filter: ApprovalFilter,
+    after: Option<ApprovalId>,
+    limit: u32,
+}
+
+impl Query for Approvals {
+    type Out = Vec<Approval>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Approval>, StoreError> {
+        let before = self.after.map_or(u128::MAX, ApprovalId::bits);
+        let params = params![before, self.filter.state, self.filter.agent.as_ref(), self.limit];
+        tx.rows(approvals::PAGE, &params).await?.into_iter().map(approvals::decode).collect()
+    }
+}
+
+/// Nothing but a commit: the node's row says that it is alive.
+struct Beat;
+
+impl UseCase for Beat {
+    type Out = ();
+    async fn run<T: Tx>(&self, _: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Writes that fit a filter, a page at a time.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn holds_page(
+        &self,
+        filter: HoldFilter,
+        after: Option<HoldId>,
+        limit: u32,
+    ) -> Result<Vec<Hold>, StoreError> {
+        self.ask(Holds { filter, after, limit }).await
+    }
+
+    /// The writes a call became.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn holds_of_call(&self, call: CallId) -> Result<Vec<Hold>, StoreError> {
+        self.ask(OfCall(call)).await
+    }
+
+    /// Questions that fit a filter, newest first, a page at a time.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn approvals_page(
+        &self,
+        filter: ApprovalFilter,
+        after: Option<ApprovalId>,
+        limit: u32,
+    ) -> Result<Vec<Approval>, StoreError> {
+        self.ask(Approvals { filter, after, limit }).await
+    }
+
+    /// Says that this node is alive. Leaves nothing on record.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub async fn beat(&self) -> Result<(), StoreError> {
+        self.submit(Beat).await
+    }
+}
