@@ -53,6 +53,14 @@ use fault::Faults;
 use index::Index;
 use layer::File;
 
+/// Files people write, read so that every problem can be shown where it stands. `sluice.yaml` is read
+/// with it too.
+pub mod reading {
+    pub use super::fault::{Family, Faults};
+    pub use super::suggest::{closest, escape};
+    pub use super::yaml::{Comment, Document, Key, Kind, Node, parse};
+}
+
 /// The immutable layer.
 const SYSTEM: &str = include_str!("../../../policies/system.yaml");
 const SYSTEM_NAME: &str = "system.yaml";

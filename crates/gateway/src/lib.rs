@@ -1,4 +1,27 @@
-//! The corridor, its rooms, the doors and the loops.
+//! The gateway: one corridor between agents and everything they can affect.
+//!
+//! A call knocks at a door (`doors`), walks the corridor ([`corridor::walk`]) room by room, and ends as an
+//! answer, a held write or a refusal; each end leaves its entry in the record, in the same transaction as
+//! the state it describes. What is held leaves through [`loops::release`] once its undo window has closed,
+//! policy was asked a second time and nothing froze it; what was done can be taken back through
+//! `rooms::rollback`. The gateway keeps time, ids and randomness outside: they are handed in.
 #![warn(missing_docs)]
 
+pub mod config;
+pub mod corridor;
+pub mod doors;
+pub mod events;
+mod gateway;
+pub mod keyring;
+pub mod keys;
+pub mod loops;
+pub mod open;
+pub mod policies;
+pub mod rooms;
+pub mod serve;
 pub mod services;
+mod no;
+mod waiting;
+
+pub use gateway::{Gateway, Parts, Phase, Room};
+pub use no::No;

@@ -4,15 +4,33 @@
 //! ask and when a write leaves was settled before. Promise: `perform` and `undo` are the only ways to an
 //! effect, and both consume a [`Permit`], which only an armed hold gives.
 
+pub mod about;
+pub mod alerts;
+pub mod files;
+pub mod state;
+
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use serde_json::Value;
+use sluice_core::capability::{Capability, ParamKind};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, CallId, Timestamp};
+use sluice_core::{Action, CallId, CapabilityName, ServiceName, Timestamp};
+
+use self::files::Files;
+
+/// The receipt of a call that its caller carries out.
+pub const ELSEWHERE: &str = "the caller carries it out";
+/// What stands before a capability in the action of a call that was only checked: its digest is another one,
+/// so that a yes to it can never be used to carry anything out.
+pub const CHECKED: &str = "check:";
+
+pub mod files;
 
 /// Something a service does, as a future that can be stored.
 pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
@@ -76,6 +94,15 @@ pub enum Found {
 
 /// A service behind the gate.
 pub trait Service: Send + Sync {
+    /// Whether it knows this capability.
+    fn offers(&self, capability: &CapabilityName) -> bool;
+
+    /// Says no early to a write that can be seen to be impossible. Changes nothing.
+    fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        let (_any, _session) = (action, session);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Answers a read.
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>>;
 
@@ -109,4 +136,110 @@ impl Trouble {
     pub fn refused(code: Code) -> Self {
         Self::Refused(Refusal::new(code))
     }
+}
+
+/// Everything behind the gate.
+#[derive(Default)]
+pub struct Services {
+    by_name: HashMap<ServiceName, Arc<dyn Service>>,
+    files: Option<Arc<Files>>,
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.by_name.keys()).finish()
+    }
+}
+
+impl Services {
+    /// Puts a service behind the gate.
+    #[must_use]
+    pub fn with(mut self, name: ServiceName, service: Arc<dyn Service>) -> Self {
+        self.by_name.insert(name, service);
+        self
+    }
+
+    /// Opens folders to agents.
+    #[must_use]
+    pub fn with_files(mut self, name: ServiceName, files: Arc<Files>) -> Self {
+        self.files = Some(Arc::clone(&files));
+        self.with(name, files)
+    }
+
+    /// Who carries a capability out, if anyone does.
+    #[must_use]
+    pub fn of(&self, spec: &Capability) -> Option<&Arc<dyn Service>> {
+        self.by_name.get(&spec.service()).filter(|service| service.offers(&spec.name))
+    }
+
+    /// The service of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn for_service(&self, name: &ServiceName) -> Result<&Arc<dyn Service>, Refusal> {
+        self.by_name.get(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
+    }
+
+    /// The folders, for capabilities that name paths in them.
+    #[must_use]
+    pub fn files_for(&self, spec: &Capability) -> Option<&Files> {
+        let names_paths = spec.params_of(ParamKind::Path).next().is_some() && spec.name.as_str().starts_with("filesystem.");
+        self.files.as_deref().filter(|_| names_paths)
+    }
+
+    /// The folders.
+    #[must_use]
+    pub fn files(&self) -> Option<&Files> {
+        self.files.as_deref()
+    }
+}
+
+/// Whether the caller carries this action out itself.
+#[must_use]
+pub fn is_elsewhere(action: &Action) -> bool {
+    let name = action.capability().as_str();
+    name.starts_with(CHECKED) || name.starts_with("custom:")
+}
+
+/// A capability as doors show it: what it does, whether it can be undone, and a JSON Schema of its arguments.
+#[must_use]
+pub fn describe(spec: &Capability) -> Value {
+    serde_json::json!({
+        "name": spec.name,
+        "summary": spec.summary,
+        "service": spec.service(),
+        "effect": if spec.class.is_some() { "write" } else { "read" },
+        "reversible": spec.reversible,
+        "delay_s": if spec.class.is_some() { spec.delay_s } else { 0 },
+        "input_schema": input_schema(spec),
+    })
+}
+
+/// The arguments of a capability as a JSON Schema.
+#[must_use]
+pub fn input_schema(spec: &Capability) -> Value {
+    let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
+    let properties: serde_json::Map<String, Value> = spec
+        .params
+        .iter()
+        .map(|param| {
+            let shape = match param.kind {
+                ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => {
+                    serde_json::json!({"type": "string"})
+                }
+                ParamKind::Integer => serde_json::json!({"type": "integer"}),
+                ParamKind::Number => serde_json::json!({"type": "number"}),
+                ParamKind::Boolean => serde_json::json!({"type": "boolean"}),
+                ParamKind::Recipients => serde_json::json!({"anyOf": [{"type": "string"}, texts()]}),
+                ParamKind::Objects | ParamKind::Texts => texts(),
+                ParamKind::Object => serde_json::json!({"type": "object"}),
+                ParamKind::Any => serde_json::json!({}),
+            };
+            (param.name.clone(), shape)
+        })
+        .collect();
+    let required: Vec<&str> = spec.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
+    serde_json::json!({
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+    })
 }

@@ -9,6 +9,7 @@ mod export;
 mod failure;
 mod files;
 mod screen;
+mod settings;
 mod system;
 
 use std::process::ExitCode;

@@ -63,19 +63,19 @@ pub struct Fault {
 
 impl Fault {
     /// Adds why it is a problem.
-    pub(crate) fn why(&mut self, why: impl Into<String>) -> &mut Self {
+    pub fn why(&mut self, why: impl Into<String>) -> &mut Self {
         self.why = Some(why.into());
         self
     }
 
     /// Adds what to do about it.
-    pub(crate) fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
+    pub fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// Adds a did-you-mean, if there is a close word.
-    pub(crate) fn mean(&mut self, close: Option<&str>) -> &mut Self {
+    pub fn mean(&mut self, close: Option<&str>) -> &mut Self {
         if let Some(close) = close {
             self.hint = Some(format!("did you mean `{}`?", escape(close)));
         }
@@ -152,9 +152,39 @@ impl fmt::Display for LoadErrors {
     }
 }
 
+/// The codes of problems any file of a kind can have, and what the kind calls its language.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// Not readable as one plain YAML document.
+    pub syntax: &'static str,
+    /// Not usable as a key.
+    pub key: &'static str,
+    /// The same key twice.
+    pub duplicate_key: &'static str,
+    /// An anchor or alias.
+    pub alias: &'static str,
+    /// Too many problems to show them all.
+    pub many_problems: &'static str,
+    /// `the policy language`.
+    pub language: &'static str,
+}
+
+impl Family {
+    /// Policy files.
+    pub const POLICY: Self = Self {
+        syntax: "policy.syntax",
+        key: "policy.key",
+        duplicate_key: "policy.duplicate_key",
+        alias: "policy.alias",
+        many_problems: "policy.many_problems",
+        language: "the policy language",
+    };
+}
+
 /// Collects the problems of one file.
 #[derive(Debug)]
-pub(crate) struct Faults<'t> {
+pub struct Faults<'t> {
+    family: Family,
     file: String,
     lines: Vec<&'t str>,
     list: Vec<Fault>,
@@ -165,10 +195,22 @@ pub(crate) struct Faults<'t> {
 
 impl<'t> Faults<'t> {
     pub(crate) fn new(file: &str, text: &'t str) -> Self {
-        Self { file: file.to_owned(), lines: text.lines().collect(), list: Vec::new(), overflow: None, failed: false }
+        Self::of(Family::POLICY, file, text)
     }
 
-    pub(crate) fn error(&mut self, place: Place, code: &'static str, message: impl Into<String>) -> &mut Fault {
+    /// None so far, in a file of this kind.
+    #[must_use]
+    pub fn of(family: Family, file: &str, text: &'t str) -> Self {
+        let lines = text.lines().collect();
+        Self { family, file: file.to_owned(), lines, list: Vec::new(), overflow: None, failed: false }
+    }
+
+    pub(crate) const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Adds an error.
+    pub fn error(&mut self, place: Place, code: &'static str, message: impl Into<String>) -> &mut Fault {
         self.failed = true;
         self.add(Severity::Error, place, code, message.into())
     }
@@ -178,17 +220,20 @@ impl<'t> Faults<'t> {
     }
 
     /// Whether any error was reported so far.
-    pub(crate) const fn failed(&self) -> bool {
+    #[must_use]
+    pub const fn failed(&self) -> bool {
         self.failed
     }
 
-    pub(crate) fn into_list(self) -> Vec<Fault> {
+    /// All of them, in file order.
+    #[must_use]
+    pub fn into_list(self) -> Vec<Fault> {
         let mut list = self.list;
         list.sort_by_key(|fault| fault.place);
         if self.overflow.is_some() {
             let severity = if self.failed { Severity::Error } else { Severity::Warning };
             let mut more = Fault::of_file(
-                "policy.many_problems",
+                self.family.many_problems,
                 self.file,
                 format!("more than {PER_FILE} problems in this file"),
             );

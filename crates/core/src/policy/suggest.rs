@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 const SHOWN: usize = 60;
 
 /// The known word that is probably meant, if one is close enough to be worth naming.
-pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > 64 {
         return None;
     }
@@ -58,7 +59,8 @@ pub(crate) fn is_unsafe(c: char) -> bool {
 }
 
 /// Foreign text with nothing invisible in it, cut to length.
-pub(crate) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut shown = String::new();
     for (n, c) in text.chars().enumerate() {
         if n == SHOWN {

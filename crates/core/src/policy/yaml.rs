@@ -17,55 +17,69 @@ const DEPTH: usize = 32;
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) place: Place,
+pub struct Node {
+    /// Where it begins.
+    pub place: Place,
     /// Line on which it ends.
-    pub(crate) last_line: u32,
+    pub last_line: u32,
     /// Written with brackets or braces.
-    pub(crate) flow: bool,
-    pub(crate) kind: Kind,
+    pub flow: bool,
+    /// What it is.
+    pub kind: Kind,
 }
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// No value.
     Null,
+    /// `true`, `false`.
     Bool(bool),
+    /// A whole number.
     Integer(i64),
+    /// Another number.
     Number(f64),
+    /// Anything else that is one word or line.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// Keys and values, in the order of the file.
     Map(Vec<(Key, Node)>),
 }
 
 /// A key of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) place: Place,
-    pub(crate) text: String,
+pub struct Key {
+    /// Where it stands.
+    pub place: Place,
+    /// Its text.
+    pub text: String,
 }
 
 /// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Comment {
-    pub(crate) line: u32,
-    pub(crate) column: u32,
+pub struct Comment {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
     /// From the `#` on, without trailing blanks.
-    pub(crate) text: String,
+    pub text: String,
     /// Nothing else stands on its line.
-    pub(crate) alone: bool,
+    pub alone: bool,
 }
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Document {
+pub struct Document {
     /// Nothing if the file is empty.
-    pub(crate) root: Option<Node>,
-    pub(crate) comments: Vec<Comment>,
+    pub root: Option<Node>,
+    /// Its comments, in order.
+    pub comments: Vec<Comment>,
 }
 
 /// Reads a file. Problems go to `faults`; nothing is given if the text is not YAML at all.
-pub(crate) fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Document> {
+pub fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Document> {
     let options = serde_saphyr::granit_parser::options! {
         disallow_directives: true,
         emit_unresolved_aliases: true,
@@ -81,11 +95,8 @@ pub(crate) fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Document> {
             Err(error) => {
                 let mark = error.marker();
                 let place = Place { line: number(mark.line()), column: number(mark.col() + 1), width: 1 };
-                builder.faults.error(
-                    place,
-                    "policy.syntax",
-                    format!("not readable as YAML: {}", escape(&error.info())),
-                );
+                let code = builder.faults.family().syntax;
+                builder.faults.error(place, code, format!("not readable as YAML: {}", escape(&error.info())));
                 return None;
             }
         }
@@ -120,9 +131,8 @@ impl Builder<'_, '_, '_> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents == 2 {
-                    self.faults
-                        .error(place, "policy.syntax", "a second document starts here")
-                        .why("a policy file is one document");
+                    let code = self.faults.family().syntax;
+                    self.faults.error(place, code, "a second document starts here").why("a file is one document");
                 }
             }
             Event::Comment(text, _) => {
@@ -192,17 +202,15 @@ impl Builder<'_, '_, '_> {
                 let text = match node.kind {
                     Kind::Text(text) => text,
                     _ => {
-                        self.faults.error(node.place, "policy.key", "a key must be a single word");
+                        let code = self.faults.family().key;
+                        self.faults.error(node.place, code, "a key must be a single word");
                         String::new()
                     }
                 };
                 if !open.seen.insert(text.clone()) && !text.is_empty() {
+                    let code = self.faults.family().duplicate_key;
                     self.faults
-                        .error(
-                            node.place,
-                            "policy.duplicate_key",
-                            format!("the key `{}` is given twice", escape(&text)),
-                        )
+                        .error(node.place, code, format!("the key `{}` is given twice", escape(&text)))
                         .why("it would be open which of the two counts");
                 }
                 open.key = Some(Key { place: node.place, text });
@@ -216,14 +224,16 @@ impl Builder<'_, '_, '_> {
             self.no_aliases(place);
         }
         if tagged {
-            self.faults.error(place, "policy.syntax", "tags (`!name`) are not part of the policy language");
+            let family = self.faults.family();
+            self.faults.error(place, family.syntax, format!("tags (`!name`) are not part of {}", family.language));
         }
     }
 
     fn no_aliases(&mut self, place: Place) {
+        let family = self.faults.family();
         self.faults
-            .error(place, "policy.alias", "anchors and aliases are not part of the policy language")
-            .why("a rule must be readable where it stands")
+            .error(place, family.alias, format!("anchors and aliases are not part of {}", family.language))
+            .why("a value must be readable where it stands")
             .hint("write the value out");
     }
 }
@@ -274,7 +284,8 @@ impl Node {
     }
 
     /// In words, for messages.
-    pub(crate) const fn noun(&self) -> &'static str {
+    #[must_use]
+    pub const fn noun(&self) -> &'static str {
         match self.kind {
             Kind::Null => "nothing",
             Kind::Bool(_) => "true or false",
@@ -285,7 +296,9 @@ impl Node {
         }
     }
 
-    pub(crate) fn as_text(&self) -> Option<&str> {
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
             _ => None,
@@ -302,7 +315,8 @@ impl Node {
     }
 
     /// The same value as strict JSON would hold it.
-    pub(crate) fn to_json(&self) -> Value {
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Null => Value::Null,
             Kind::Bool(truth) => Value::Bool(*truth),

@@ -190,6 +190,9 @@ codes! {
     PolicyBlocked = "policy.blocked", 403, Never,
         "a rule blocks this call",
         "this is a decision, not a fault: do not try another way to the same effect; tell your user which rule it was";
+    PolicyInvalid = "policy.invalid", 422, AfterChange,
+        "the policy files cannot be used; the rules in force stay",
+        "correct the places named and send the files again";
     PolicyUnavailable = "policy.unavailable", 503, AfterPerson,
         "the rules could not be read, so nothing is allowed",
         "stop and tell your user; an operator has to repair the policy files";

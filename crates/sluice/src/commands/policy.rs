@@ -72,7 +72,7 @@ fn catalogue() -> Result<Arc<Catalogue>, Failure> {
 }
 
 /// Reads and loads a policy, or gives all problems.
-fn load(path: &Path) -> Result<Result<Loaded, LoadErrors>, Failure> {
+pub(crate) fn load(path: &Path) -> Result<Result<Loaded, LoadErrors>, Failure> {
     let found = files::read(path)?;
     let loaded = Rules::load(&found.sources, &catalogue()?);
     if found.faults.is_empty() {
@@ -110,6 +110,6 @@ fn refusal(path: &Path, faults: &[Fault]) -> Failure {
 }
 
 /// `1 error`, `2 errors`.
-fn counted(n: usize, what: &str) -> String {
+pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

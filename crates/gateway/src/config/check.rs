@@ -1,0 +1,159 @@
+//! What one key says about another: checks that no single value can fail alone.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Component, Path, PathBuf};
+
+use super::database::{Database, DatabaseSettings, Secret};
+use super::disk::Disk;
+use super::general::General;
+use super::limits::Limits;
+use super::origin::Origin;
+use super::reader::Reader;
+use super::tls::{Tls, TlsFiles};
+use super::{Written, io_words};
+
+/// Longest file that holds a URL.
+const URL_FILE: u64 = 16 * 1024;
+
+/// Where the listener that always answers is.
+pub(crate) fn stop_address(general: &General, reader: &mut Reader<'_>) -> Option<SocketAddr> {
+    let listen = general.listen;
+    match general.stop_listen {
+        // Port 0 lets the system choose, twice.
+        Some(stop) if stop == listen && stop.port() != 0 => {
+            let fault = reader.refuse("stop_listen", "config.conflict", "`stop_listen` is the address of `listen`");
+            fault.why("it must answer when the other one no longer does");
+            None
+        }
+        Some(stop) => Some(stop),
+        None if listen.port() == 0 => Some(listen),
+        None => match listen.port().checked_add(1) {
+            Some(port) => Some(SocketAddr::new(listen.ip(), port)),
+            None => {
+                let fault = reader.refuse("listen", "config.conflict", "there is no port above that of `listen`");
+                fault.hint("set `stop_listen`");
+                None
+            }
+        },
+    }
+}
+
+/// Both files of a certificate, or none.
+pub(crate) fn tls(files: &TlsFiles, reader: &mut Reader<'_>) -> Option<Tls> {
+    match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone() }),
+        (None, None) => None,
+        (cert, _) => {
+            let (has, lacks) = if cert.is_some() { ("tls.cert", "tls.key") } else { ("tls.key", "tls.cert") };
+            reader.refuse(has, "config.conflict", format!("`{has}` is set and `{lacks}` is not"));
+            None
+        }
+    }
+}
+
+/// Nobody outside this machine is talked to without TLS.
+pub(crate) fn reachable(general: &General, tls: bool, reader: &mut Reader<'_>) {
+    let listeners = [("listen", Some(general.listen)), ("stop_listen", general.stop_listen)];
+    let outside = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    for (key, address) in listeners {
+        // The second one follows the first where nobody set it: one problem is said once.
+        let follows = key == "stop_listen" && reader.origin(key) == Origin::Default;
+        if tls || general.behind_proxy || follows || !address.is_some_and(|address| outside(&address)) {
+            continue;
+        }
+        reader
+            .refuse(key, "config.conflict", format!("`{key}` can be reached by other machines, without TLS"))
+            .why("keys and contents would cross the network in the clear")
+            .hint("set `tls`, or `behind_proxy: true` where a proxy ends TLS and alone reaches this address");
+    }
+}
+
+/// The one place of memory.
+pub(crate) fn database(written: &mut DatabaseSettings, data: &Path, reader: &mut Reader<'_>) -> Option<Database> {
+    let named = [
+        ("database.url", written.url.is_some()),
+        ("database.url_file", written.url_file.is_some()),
+        ("database.path", written.path.is_some()),
+    ];
+    let mut named = named.into_iter().filter(|(_, set)| *set).map(|(key, _)| key);
+    if let (Some(first), Some(second)) = (named.next(), named.next()) {
+        let message = format!("`{second}` and `{first}` are both set");
+        reader.refuse(second, "config.conflict", message).why("the gateway remembers in one place");
+        return None;
+    }
+    if let Some(url) = &written.url {
+        return Some(Database::Server(url.clone()));
+    }
+    let Some(file) = &written.url_file else {
+        let path = written.path.get_or_insert_with(|| data.join("sluice.db"));
+        return Some(Database::File(path.clone()));
+    };
+    match url_in(file) {
+        Ok(url) => Some(Database::Server(url)),
+        Err(why) => {
+            let message = format!("`{}` cannot be used as `database.url_file`", file.display());
+            reader.refuse("database.url_file", "config.value", message).why(why);
+            None
+        }
+    }
+}
+
+fn url_in(file: &Path) -> Result<Secret, String> {
+    let about = fs::metadata(file).map_err(|error| io_words(&error))?;
+    if !about.is_file() || about.len() > URL_FILE {
+        return Err("it is no small regular file".into());
+    }
+    let text = zeroize::Zeroizing::new(fs::read_to_string(file).map_err(|error| io_words(&error))?);
+    Secret::url(text.trim()).map_err(|bad| format!("its content {}", bad.message))
+}
+
+/// Pairs of which one is the larger.
+pub(crate) fn orders(limits: &Limits, disk: &Disk, reader: &mut Reader<'_>) {
+    if limits.streams_per_key > limits.streams {
+        reader.refuse("limits.streams_per_key", "config.conflict", "`streams_per_key` is more than `streams`");
+    }
+    if disk.stop.free > disk.low.free || disk.stop.percent > disk.low.percent {
+        reader
+            .refuse("disk.stop", "config.conflict", "`disk.stop` lies above `disk.low`")
+            .why("new writes must be refused before sending stops");
+    }
+}
+
+/// No agent reaches the gateway's own files through its folders.
+pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+    let general = &written.general;
+    let own = [
+        ("the data folder", Some(general.data.as_path())),
+        ("the policies", Some(general.policies.as_path())),
+        ("sluice.yaml", file),
+        ("the database", written.database.path.as_deref()),
+        ("the file with the database's URL", written.database.url_file.as_deref()),
+        ("the private key of TLS", written.tls.key.as_deref()),
+    ];
+    let own: Vec<(&str, PathBuf)> = own.into_iter().filter_map(|(what, path)| Some((what, real(path?)))).collect();
+    for root in &written.filesystem.roots {
+        let path = real(&root.path);
+        let Some((what, _)) = own.iter().find(|(_, own)| own.starts_with(&path) || path.starts_with(own)) else {
+            continue;
+        };
+        let message = format!("the root `{}` holds, or lies in, {what}", root.path.display());
+        reader
+            .refuse("filesystem.roots", "config.conflict", message)
+            .why("an agent could read keys or change its own rules")
+            .hint("give agents a folder of their own, such as `workspace`");
+    }
+}
+
+/// The path without links, as far as it exists, and without `..` after that.
+fn real(path: &Path) -> PathBuf {
+    let known = path.ancestors().find_map(|start| Some((start, fs::canonicalize(start).ok()?)));
+    let Some((start, mut real)) = known else { return path.to_owned() };
+    for part in path.strip_prefix(start).unwrap_or(path).components() {
+        match part {
+            Component::ParentDir => drop(real.pop()),
+            other => real.push(other),
+        }
+    }
+    real
+}

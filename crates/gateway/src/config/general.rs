@@ -1,0 +1,155 @@
+//! Keys at the top of the file: who this gateway is, where its files are, where it listens.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sluice_core::NodeName;
+
+use super::section::section;
+use super::setting::{Bad, Setting};
+
+/// The port of the gateway.
+pub const PORT: u16 = 7420;
+
+section! {
+    /// Who this gateway is, where its files are, where it listens.
+    General at "" {
+        /// Name of this gateway. It names its audit log, so it must not change later and no other gateway on the
+        /// same database may have it.
+        node: Option<NodeName> = None => "the name of the host",
+        /// Folder for the database and keys. Nobody but the gateway may read it.
+        data: PathBuf = PathBuf::from("data"),
+        /// Folder with `org.yaml` and `agents/<name>.yaml`.
+        policies: PathBuf = PathBuf::from("policies"),
+        /// Address and port for agents and people. An address other machines can reach needs `tls` or `behind_proxy`.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+        /// Address and port where cancel, deny, freeze and status always answer, however busy the other one is.
+        stop_listen: Option<SocketAddr> = None => "one port above `listen`",
+        /// Values of the `Host` header that are answered, beside the loopback names: `gate.example.org`. Any other
+        /// is refused, so that a web page cannot make a browser talk to the gateway under a name of its own.
+        public_hosts: Vec<Host> = Vec::new(),
+        /// Values of the `Origin` header that are answered: `https://desk.example.org`. Requests of any other web
+        /// page are refused.
+        origins: Vec<WebOrigin> = Vec::new(),
+        /// TLS is ended by a proxy before the gateway; it alone can reach `listen`.
+        behind_proxy: bool = false,
+    }
+}
+
+/// A host, perhaps with a port, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host(String);
+
+/// Scheme, host and perhaps port of a web page, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebOrigin(String);
+
+impl Host {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl WebOrigin {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (name, port) = match bracketed {
+        Some((inside, port)) => (inside.parse::<std::net::Ipv6Addr>().is_ok(), port),
+        None => {
+            let (name, port) = text.find(':').map_or((text, ""), |at| text.split_at(at));
+            let label = |label: &str| {
+                !label.is_empty()
+                    && label.len() < 64
+                    && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            };
+            (name.len() < 254 && name.split('.').all(label), port)
+        }
+    };
+    name && (port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok_and(|p| p > 0)))
+}
+
+impl Setting for Host {
+    const WHAT: &'static str = "a host such as `gate.example.org` or `gate.example.org:8443`";
+
+    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+        let lower = text.to_ascii_lowercase();
+        if is_host(&lower) { Ok(Self(lower)) } else { Err(Bad::expected(Self::WHAT, text)) }
+    }
+    fn shown(&self) -> Value {
+        json!(self.0)
+    }
+    fn shape() -> Value {
+        json!({"type": "string", "minLength": 1})
+    }
+}
+
+impl Setting for WebOrigin {
+    const WHAT: &'static str = "an origin such as `https://desk.example.org`";
+
+    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+        let lower = text.to_ascii_lowercase();
+        let host = lower.strip_prefix("https://").or_else(|| lower.strip_prefix("http://"));
+        if host.is_some_and(is_host) {
+            return Ok(Self(lower));
+        }
+        let bad = Bad::expected(Self::WHAT, text);
+        Err(if text.ends_with('/') { bad.hint("without the slash at the end") } else { bad })
+    }
+    fn shown(&self) -> Value {
+        json!(self.0)
+    }
+    fn shape() -> Value {
+        json!({"type": "string", "pattern": "^https?://[^/]+$"})
+    }
+}
+
+/// The name of a host as the name of a node: what cannot be part of one becomes `-`.
+pub(crate) fn node_of(host: Option<&str>) -> Option<NodeName> {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = host?.trim().chars().take(NodeName::MAX).map(allowed).collect();
+    NodeName::new(name.trim_matches(['-', '.'])).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_and_a_port_and_nothing_else() {
+        let host = |text: &str| Host::from_text(text, Path::new(""));
+        for good in ["gate.example.org", "GATE", "gate:8443", "10.0.0.1", "[::1]:7420", "[2001:db8::1]"] {
+            assert_eq!(host(good).unwrap().as_str(), good.to_ascii_lowercase());
+        }
+        for bad in ["", "https://gate", "gate/", "*", "*.example.org", "a b", "gate:", "gate:0", "[x]", "a..b", "ü"] {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_origin_has_a_scheme_and_no_path() {
+        let origin = |text: &str| WebOrigin::from_text(text, Path::new(""));
+        assert_eq!(origin("https://Desk.example.org:8443").unwrap().as_str(), "https://desk.example.org:8443");
+        assert!(origin("https://desk.example.org/").unwrap_err().hint.is_some());
+        for bad in ["*", "null", "desk.example.org", "file://x", "https://", "https://a@b"] {
+            assert!(origin(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_host_name_becomes_a_node_name() {
+        assert_eq!(node_of(Some("gate-1.lan\n")).unwrap().as_str(), "gate-1.lan");
+        assert_eq!(node_of(Some("Ann's laptop")).unwrap().as_str(), "Ann-s-laptop");
+        assert_eq!(node_of(Some(" \n")), None);
+        assert_eq!(node_of(None), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Sections: one struct per topic, each field with its type, default, bounds and meaning, said once.
+//!
+//! The macro makes of them the struct, its default, its reader, its part of the JSON Schema and its
+//! lines of the manual. Promise: none of these can disagree with another.
+
+use serde_json::{Map, Value, json};
+
+use super::reader::Reader;
+
+/// One key, for the schema and the manual.
+#[derive(Debug, Clone)]
+pub(crate) struct Field {
+    /// The key inside its section.
+    pub(crate) name: &'static str,
+    pub(crate) shape: Value,
+    pub(crate) default: Value,
+    /// The default in words, where it depends on the machine.
+    pub(crate) by: Option<&'static str>,
+    pub(crate) meaning: String,
+}
+
+/// A topic.
+pub(crate) trait Section: Sized + Default {
+    /// Its key; empty for the keys at the top.
+    const NAME: &'static str;
+    /// What it is about.
+    fn meaning() -> String;
+    /// Its keys.
+    fn fields() -> Vec<Field>;
+    /// Takes what the layers say.
+    fn read(reader: &mut Reader<'_>) -> Self;
+    /// Its values, as people and machines see them.
+    fn shown(&self) -> Vec<(String, Value)>;
+}
+
+/// `limits` and `body` as `limits.body`.
+pub(crate) fn key(section: &str, field: &str) -> String {
+    if section.is_empty() { field.to_owned() } else { format!("{section}.{field}") }
+}
+
+/// Lines of a doc comment as one text.
+pub(crate) fn joined(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
+}
+
+/// The properties of a section as JSON Schema.
+pub(crate) fn properties(fields: &[Field]) -> Map<String, Value> {
+    let property = |field: &Field| {
+        let mut shape = field.shape.clone();
+        if let Value::Object(map) = &mut shape {
+            map.insert("description".into(), json!(field.meaning));
+            if field.by.is_none() && !field.default.is_null() {
+                map.insert("default".into(), field.default.clone());
+            }
+        }
+        (field.name.to_owned(), shape)
+    };
+    fields.iter().map(property).collect()
+}
+
+macro_rules! section {
+    (
+        $(#[doc = $doc:literal])*
+        $name:ident at $key:literal {
+            $(
+                $(#[doc = $field_doc:literal])*
+                $field:ident : $type:ty = $default:expr $(; within $range:expr)? $(=> $by:literal)?
+            ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            $( $(#[doc = $field_doc])* pub $field: $type, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default),* }
+            }
+        }
+
+        impl $crate::config::section::Section for $name {
+            const NAME: &'static str = $key;
+
+            fn meaning() -> String {
+                $crate::config::section::joined(&[$($doc),*])
+            }
+            fn fields() -> Vec<$crate::config::section::Field> {
+                let default = Self::default();
+                vec![$( $crate::config::section::Field {
+                    name: stringify!($field),
+                    shape: <$type as $crate::config::setting::Setting>::shape(),
+                    default: $crate::config::setting::Setting::shown(&default.$field),
+                    by: None$(.or(Some($by)))?,
+                    meaning: $crate::config::section::joined(&[$($field_doc),*]),
+                } ),*]
+            }
+            fn read(reader: &mut $crate::config::reader::Reader<'_>) -> Self {
+                let default = Self::default();
+                Self { $( $field: {
+                    let key = $crate::config::section::key($key, stringify!($field));
+                    let value = reader.take::<$type>(&key);
+                    $( let value = value.filter(|value| reader.check(&key, value, &$range)); )?
+                    value.unwrap_or(default.$field)
+                } ),* }
+            }
+            fn shown(&self) -> Vec<(String, serde_json::Value)> {
+                vec![$( (
+                    $crate::config::section::key($key, stringify!($field)),
+                    $crate::config::setting::Setting::shown(&self.$field),
+                ) ),*]
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "description": <Self as $crate::config::section::Section>::meaning(),
+                    "type": ["object", "null"],
+                    "additionalProperties": false,
+                    "properties": $crate::config::section::properties(
+                        &<Self as $crate::config::section::Section>::fields()),
+                })
+            }
+        }
+    };
+}
+pub(crate) use section;

@@ -1,0 +1,24 @@
+//! The gateway's own certificate.
+
+use std::path::PathBuf;
+
+use super::section::section;
+
+section! {
+    /// The gateway's own certificate. Both files, or none.
+    TlsFiles at "tls" {
+        /// Certificate chain (PEM).
+        cert: Option<PathBuf> = None,
+        /// Private key (PEM). Nobody but the gateway may read it.
+        key: Option<PathBuf> = None,
+    }
+}
+
+/// TLS as the gateway uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}

@@ -1,0 +1,43 @@
+//! The corridor: one call, door to answer.
+//!
+//! This is all of it, in order. Each room takes what only the room before it can make, and can only make
+//! the answer stricter. Held writes go on in [`crate::loops::release`], which reads the same way.
+
+use sluice_core::CallId;
+use sluice_core::capability::Effect;
+
+use crate::rooms::identity::Knock;
+use crate::rooms::{approval, audit, check, hold, identity, leak, policy, read, schema};
+use crate::{Gateway, No};
+
+pub use crate::rooms::answer::Answer;
+
+/// Walks one call through every room.
+///
+/// # Errors
+/// Any no, with the call it belongs to. From the moment the caller is known, the record has it too.
+pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
+    gw.takes_calls()?;
+    let known = identity::recognise(gw, knock).await?;
+    let trace = known.trace();
+    match inside(gw, known).await {
+        Ok(answer) => Ok(answer),
+        Err(no) => Err(audit::refused(gw, &trace, no).await),
+    }
+}
+
+async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
+    let call: CallId = known.call();
+    let checked = schema::check(gw, known)?;
+    let judged = policy::judge(gw, checked).await?; // also picks the batch window it will be weighed in
+    let cleared = leak::scan(gw, judged)?;
+    let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
+    let answer = if asked.only_checks() {
+        check::answer(gw, asked).await
+    } else if asked.effect() == Effect::Read && !asked.needs_person() {
+        read::answer(gw, asked).await
+    } else {
+        hold::place(gw, asked).await // weighed against the batch window in the same transaction
+    };
+    answer.map_err(|no| no.about(call))
+}

@@ -1,0 +1,313 @@
+//! The HTTP door: connections, and the way of one request to its handler.
+//!
+//! Takes bytes within limits of size, number and time; gives the answer of one route of the table
+//! ([`routes::TABLE`]). Promise: a foreign host or origin, a wrong kind of credential, a body too large or
+//! too slow never reach a handler; every no is a problem document with a stable code; the stop lane has a
+//! listener, connections and a thread of its own.
+
+mod agents;
+mod approvals;
+mod calls;
+mod events;
+mod holds;
+pub mod openapi;
+mod policy;
+mod record;
+pub mod reply;
+pub mod route;
+pub mod routes;
+mod sessions;
+mod status;
+pub mod views;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use sluice_core::ids::RequestId;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{Span, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use self::reply::{Body, Reply};
+use self::route::{Access, Lane, Matched, Routes, Visit};
+use crate::config::Size;
+use crate::rooms::identity::{self, Visitor};
+use crate::{Gateway, No};
+
+/// What is said to a connection too many.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n\
+connection: close\r\ncontent-length: 99\r\n\r\n\
+{\"type\":\"about:blank\",\"title\":\"door.overloaded\",\"status\":503,\"code\":\"door.overloaded\",\"retry\":\"after\"}";
+
+/// One listener's door.
+#[derive(Debug)]
+pub struct Door {
+    gw: Arc<Gateway>,
+    routes: Routes,
+    lane: Lane,
+}
+
+impl Door {
+    /// The door for everything, or the one for stopping.
+    ///
+    /// # Errors
+    /// When two routes of the table contradict each other.
+    pub fn new(gw: Arc<Gateway>, lane: Lane) -> Result<Arc<Self>, No> {
+        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane }))
+    }
+
+    fn most_connections(&self) -> usize {
+        match self.lane {
+            Lane::Main => self.gw.config.limits.connections as usize,
+            Lane::Stop => 64,
+        }
+    }
+}
+
+/// Serves a listener until told to stop; then lets requests under way finish.
+pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAcceptor>, mut stop: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(door.most_connections()));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.changed() => break,
+        };
+        while connections.try_join_next().is_some() {}
+        let Ok((mut stream, peer)) = accepted else { continue };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            // Told why, instead of waiting in a queue that may never move.
+            connections.spawn(async move {
+                let _gone = timeout(Span::from_secs(1).as_duration(), stream.write_all(FULL)).await;
+            });
+            continue;
+        };
+        // Small answers leave at once.
+        let _ignored = stream.set_nodelay(true);
+        let (door, tls, stop) = (Arc::clone(&door), tls.clone(), stop.clone());
+        connections.spawn(async move {
+            match tls {
+                Some(tls) => {
+                    let head = door.gw.config.limits.head_timeout.as_duration();
+                    if let Ok(Ok(stream)) = timeout(head, tls.accept(stream)).await {
+                        talk(door, stream, peer, stop).await;
+                    }
+                }
+                None => talk(door, stream, peer, stop).await,
+            }
+            drop(place);
+        });
+    }
+    let patience = Span::from_secs(10).as_duration();
+    let _cut = timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+/// One connection, from its first request to its last.
+async fn talk<S>(door: Arc<Door>, stream: S, peer: SocketAddr, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = &door.gw.config.limits;
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout.as_duration())
+        .max_headers(limits.headers as usize)
+        .max_buf_size(bytes(limits.head))
+        .keep_alive(true);
+    let served = Arc::clone(&door);
+    let service = service_fn(move |request| {
+        let door = Arc::clone(&served);
+        async move { Ok::<_, Infallible>(answer(&door, request, peer).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    loop {
+        tokio::select! {
+            // Broken connections are the client's affair; what was committed stays committed.
+            _ended = connection.as_mut() => return,
+            changed = stop.changed() => {
+                if changed.is_err() || *stop.borrow() {
+                    connection.as_mut().graceful_shutdown();
+                    let _ended = timeout(Span::from_secs(5).as_duration(), connection.as_mut()).await;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// One request: to its handler and back.
+async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+    let id = RequestId::mint(door.gw.ids.as_ref());
+    let handled = AssertUnwindSafe(handle(door, request, id)).catch_unwind().await;
+    let reply = match handled {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(no)) => {
+            if no.refusal.code().status() >= 500 {
+                let inside = std::error::Error::source(&no.refusal).map(ToString::to_string).unwrap_or_default();
+                tracing::error!(request = %id, code = no.refusal.code().as_str(), %peer, "{}: {inside}", no.refusal);
+            }
+            Reply::refuse(no, id)
+        }
+        Err(_panic) => {
+            tracing::error!(request = %id, "a handler panicked");
+            Reply::refuse(No::new(Code::GatewayInternal), id)
+        }
+    };
+    reply.into_response(id)
+}
+
+async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> Result<Reply, No> {
+    let gw = &door.gw;
+    let (head, body) = request.into_parts();
+    check_host(gw, &head.headers)?;
+    check_origin(gw, &head.headers)?;
+    let path = head.uri.path();
+    let Matched { route, params } = door.routes.find(&head.method, path)?;
+    let who = check_access(gw, route.access, &head.headers)?;
+    let query = query_of(head.uri.query().unwrap_or_default())?;
+    let body = match route.body {
+        Some(_) => Some(read_body(gw, &head.headers, body).await?),
+        None => None,
+    };
+    let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
+    let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
+    let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw) };
+    let limit = gw.config.limits.request_timeout.as_duration();
+    match timeout(limit, (route.handler)(visit)).await {
+        Ok(done) => done,
+        Err(_) => Err(No::new(Code::GatewayUnavailable)),
+    }
+}
+
+/// SECURITY: a page whose name was made to point at us (DNS rebinding) sends its own name as the host.
+fn check_host(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(No::saying(Code::DoorHeaders, "a request names exactly one host"));
+    };
+    let host = host.to_str().map_err(|_| No::new(Code::DoorHeaders))?;
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _port)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
+    };
+    let local = ["localhost", "127.0.0.1", "::1"].contains(&name);
+    let listens = gw.config.listen.ip().to_string() == name;
+    let public = gw.config.public_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+    if local || listens || public { Ok(()) } else { Err(No::new(Code::DoorOrigin)) }
+}
+
+/// SECURITY: browsers say which page a request comes from; programs do not.
+fn check_origin(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
+    match headers.get(header::ORIGIN) {
+        None => Ok(()),
+        Some(origin) if gw.config.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()) => Ok(()),
+        Some(_) => Err(No::new(Code::DoorOrigin)),
+    }
+}
+
+/// Whether whoever knocks may use this route.
+fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) -> Result<Option<Visitor>, No> {
+    if access == Access::Open {
+        return Ok(None);
+    }
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, second) = (given.next(), given.next());
+    let first = first.ok_or_else(|| No::new(Code::IdentityMissing))?;
+    if second.is_some() {
+        return Err(No::saying(Code::DoorHeaders, "a request carries one credential"));
+    }
+    let text = first.to_str().map_err(|_| No::new(Code::IdentityUnknown))?;
+    let token = match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        Some(_) | None => return Err(No::new(Code::IdentityMissing)),
+    };
+    let visitor = identity::visitor(gw, token)?;
+    access.admits(&visitor)?;
+    Ok(Some(visitor))
+}
+
+/// The body as one unambiguous JSON value, within its limits of size and time.
+async fn read_body(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Value, No> {
+    let kind = text_header(headers, "content-type")?.unwrap_or_default();
+    let is_json = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+    if !is_json {
+        return Err(No::new(Code::DoorMediaType));
+    }
+    let limits = &gw.config.limits;
+    let collected = timeout(limits.body_timeout.as_duration(), Limited::new(body, bytes(limits.body)).collect()).await;
+    let bytes = match collected {
+        Err(_) => return Err(No::new(Code::DoorTooSlow)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(No::new(Code::DoorTooLarge)),
+        Ok(Err(_)) => return Err(No::saying(Code::DoorHeaders, "the body ended before it was complete")),
+        Ok(Ok(collected)) => collected.to_bytes(),
+    };
+    json::parse(&bytes, &json::REQUEST).map_err(|error| {
+        let code = Code::from_code(error.code()).unwrap_or(Code::JsonSyntax);
+        Refusal::new(code).with_text(&error.to_string()).into()
+    })
+}
+
+fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, No> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| No::new(Code::DoorHeaders)),
+        (Some(_), Some(_)) => Err(No::saying(Code::DoorHeaders, "a header appears twice")),
+    }
+}
+
+/// Query parameters, decoded; one value each.
+fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode(name)?, decode(value)?);
+        if found.iter().any(|(other, _)| *other == name) {
+            return Err(No::saying(Code::SchemaWrongType, &format!("the parameter `{name}` is given twice")));
+        }
+        found.push((name, value));
+    }
+    Ok(found)
+}
+
+/// Percent-decodes one part of a query or path.
+pub(crate) fn decode(text: &str) -> Result<String, No> {
+    let bad = || No::saying(Code::SchemaBadName, "a part of the address is not well encoded");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+                let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else { return Err(bad()) };
+                u8::try_from(high * 16 + low).map_err(|_| bad())?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+fn bytes(size: Size) -> usize {
+    usize::try_from(size.as_bytes()).unwrap_or(usize::MAX)
+}
+
+/// Methods a route can have.
+pub(crate) const METHODS: [Method; 4] = [Method::GET, Method::POST, Method::PUT, Method::DELETE];

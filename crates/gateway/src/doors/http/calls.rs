@@ -1,0 +1,217 @@
+//! Calls: making one, asking how it stands, stopping it.
+
+use sluice_core::hold::Hold;
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, AgentName, CallId, HoldId};
+use sluice_store::{Cancelled, HoldFilter};
+
+use super::reply::Reply;
+use super::route::Visit;
+use super::views::{CallView, HoldView, Page};
+use crate::corridor;
+use crate::rooms::answer;
+use crate::rooms::identity::{Knock, Wish};
+use crate::services::about::About;
+use crate::{Gateway, No};
+
+/// `POST /v1/calls`.
+pub(super) async fn make(mut visit: Visit) -> Result<Reply, No> {
+    let mut wish: Wish = visit.take()?;
+    if let Some(key) = visit.idempotency_key.take() {
+        match &wish.idempotency_key {
+            Some(other) if *other != key => {
+                return Err(No::saying(Code::DoorHeaders, "header and body name different idempotency keys"));
+            }
+            Some(_) | None => wish.idempotency_key = Some(key),
+        }
+    }
+    let knock = Knock { visitor: visit.visitor()?.clone(), door: "http", request: visit.request, wish };
+    match corridor::walk(&visit.gw, knock).await {
+        Ok(answer) => {
+            let (status, view) = CallView::of(answer);
+            Ok(Reply::json(status, &view))
+        }
+        Err(no) if no.refusal.code() == Code::PolicyBlocked => Ok(blocked(&no)),
+        Err(no) => Err(no),
+    }
+}
+
+/// A blocked call is an answer of the rules, not a fault of the request.
+fn blocked(no: &No) -> Reply {
+    let view = CallView {
+        call_id: no.call.map(|call| call.to_string()).unwrap_or_default(),
+        status: "blocked".into(),
+        code: Some(no.refusal.code().as_str().into()),
+        reason: Some(no.refusal.text().to_owned()),
+        rule: no.rule.clone(),
+        hint: Some(no.refusal.hint().to_owned()),
+        ..CallView::default()
+    };
+    Reply::json(403, &view)
+}
+
+/// `GET /v1/calls/{call_id}`.
+pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+    let call: CallId = visit.part("call_id")?;
+    let gw = &visit.gw;
+    let Some(hold) = own(gw, call, &visit).await? else { return ended(&visit, call).await };
+    let wait = visit.wait()?;
+    let told = answer::wait(gw, call, hold.id, wait).await;
+    let now = gw.store.hold(hold.id).await?.unwrap_or(hold);
+    Ok(Reply::json(200, &view_of(call, &now, told)?))
+}
+
+/// A call as its own resource: a no it ended with is part of it, not of this request.
+fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Result<CallView, No> {
+    let capability = Some(hold.action.capability().to_string());
+    match told {
+        Ok(answer) => Ok(CallView { capability, ..CallView::of(answer).1 }),
+        Err(no) if no.refusal.code().room() == "store" => Err(no),
+        Err(no) => Ok(CallView {
+            call_id: call.to_string(),
+            status: answer::status(&hold.state).into(),
+            buffer_id: Some(hold.id.to_string()),
+            code: Some(no.refusal.code().as_str().into()),
+            reason: Some(no.refusal.text().to_owned()),
+            hint: Some(no.refusal.hint().to_owned()),
+            capability,
+            ..CallView::default()
+        }),
+    }
+}
+
+/// A call that ended at once is only in the record.
+async fn ended(visit: &Visit, call: CallId) -> Result<Reply, No> {
+    let entries = visit.gw.store.call_entries(call).await?;
+    let own = |entry: &serde_json::Value| match visit.who.as_ref().and_then(|who| who.agent().cloned()) {
+        Some(agent) => entry["fact"]["actor"] == format!("agent:{agent}"),
+        None => true,
+    };
+    for (_, sealed) in entries {
+        let entry: serde_json::Value = serde_json::from_slice(&sealed.body).unwrap_or_default();
+        let status = match entry["fact"]["kind"].as_str() {
+            Some("call.answered") => "done",
+            Some("call.allowed") => "allowed",
+            Some("call.refused") if entry["fact"]["code"] == "policy.blocked" => "blocked",
+            Some("call.refused") => "refused",
+            _ => continue,
+        };
+        if !own(&entry) {
+            continue;
+        }
+        let code = entry["fact"]["code"].as_str().map(str::to_owned);
+        let capability = entry["fact"]["detail"]["capability"].as_str().map(str::to_owned);
+        let view = CallView { call_id: call.to_string(), status: status.into(), code, capability, ..CallView::default() };
+        return Ok(Reply::json(200, &view));
+    }
+    Err(No::new(Code::CallNotFound))
+}
+
+/// `GET /v1/calls`: held writes of the agent, or of everyone for an operator.
+pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+    super::holds::page(visit).await
+}
+
+/// `POST /v1/calls/{call_id}/cancel`.
+pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
+    let call: CallId = visit.part("call_id")?;
+    if own(&visit.gw, call, &visit).await?.is_none() {
+        return Err(No::new(Code::CallNotFound));
+    }
+    stop(&visit.gw, HoldId::from_bits(call.bits()), visit.actor()?).await
+}
+
+/// Stops a write, or says that it is too late and what it is now.
+pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply, No> {
+    let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
+        sluice_store::StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
+        other => other.into(),
+    })?;
+    match cancelled {
+        Cancelled::Stopped(hold) => {
+            gw.forget_window(hold.id);
+            gw.moved(hold.id);
+            Ok(Reply::json(200, &HoldView::of(&hold)))
+        }
+        Cancelled::TooLate(hold) => {
+            let text = format!("the write is already {}", answer::status(&hold.state));
+            Err(No { call: Some(hold.call), ..No::saying(Code::HoldTooLate, &text) })
+        }
+    }
+}
+
+/// The write of a call, if it has one and the visitor may see it.
+async fn own(gw: &Gateway, call: CallId, visit: &Visit) -> Result<Option<Hold>, No> {
+    let hold = gw.store.hold(HoldId::from_bits(call.bits())).await?;
+    let agent: Option<&AgentName> = visit.who.as_ref().and_then(|who| who.agent());
+    Ok(hold.filter(|hold| agent.is_none_or(|agent| agent == hold.agent())))
+}
+
+/// `GET /v1/capabilities`.
+pub(super) async fn capabilities(visit: Visit) -> Result<Reply, No> {
+    let about = about(&visit.gw);
+    let category = visit.asked::<String>("category")?;
+    let agent = visit.visitor()?.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
+    let listed = about.capabilities(agent, category.as_deref(), visit.gw.now());
+    Ok(Reply::json(200, &Page { data: listed, next_cursor: None, has_more: false }))
+}
+
+/// `GET /v1/whoami`.
+pub(super) async fn whoami(visit: Visit) -> Result<Reply, No> {
+    let visitor = visit.visitor()?;
+    let gw = &visit.gw;
+    let body = match (visitor.agent(), visitor.operator()) {
+        (Some(agent), _) => serde_json::json!({
+            "kind": "agent", "name": agent, "key_id": visitor.key(),
+            "paused": gw.keyring.is_paused(agent), "folders": about(gw).folders_of(agent),
+            "expires_at": visitor.expires_at().map(|at| at.to_string()),
+        }),
+        (None, Some((person, role))) => serde_json::json!({
+            "kind": "operator", "name": person, "role": super::views::role_word(role), "key_id": visitor.key(),
+            "expires_at": visitor.expires_at().map(|at| at.to_string()),
+        }),
+        (None, None) => serde_json::json!({"kind": "inbox", "key_id": visitor.key()}),
+    };
+    Ok(Reply::json(200, &body))
+}
+
+fn about(gw: &Gateway) -> &About {
+    &gw.about
+}
+
+/// Every state a held write can be in.
+const STATES: [&str; 15] = [
+    "awaiting_approval",
+    "held",
+    "ready",
+    "preparing",
+    "armed",
+    "in_doubt",
+    "needs_human",
+    "stale",
+    "done",
+    "cancelled",
+    "denied",
+    "expired",
+    "dead",
+    "discarded",
+    "blocked",
+];
+
+/// What a filter of held writes looks for.
+pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
+    let own = visit.visitor()?.agent().cloned();
+    let asked = visit.asked::<AgentName>("agent")?;
+    let agent = match (own, asked) {
+        (Some(own), Some(asked)) if own != asked => return Err(No::new(Code::IdentityNotAllowed)),
+        (Some(own), _) => Some(own),
+        (None, asked) => asked,
+    };
+    let states = visit.asked::<String>("state")?.unwrap_or_default();
+    let known = |word: &str| STATES.into_iter().find(|known| *known == word);
+    let states = states.split(',').filter(|word| !word.is_empty()).map(known).collect::<Option<Vec<_>>>();
+    let states = states.ok_or_else(|| {
+        No::saying(Code::SchemaWrongType, &format!("state is one or more of {}", STATES.join(", ")))
+    })?;
+    Ok(HoldFilter { agent, service: visit.asked("service")?, states, session: visit.asked("session_id")?, newest_first: true })
+}

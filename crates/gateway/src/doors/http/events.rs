@@ -1,0 +1,115 @@
+//! Events: the record as a stream (SSE), for operators whole, for agents their own part.
+
+use std::sync::Arc;
+
+use futures_util::stream;
+use hyper::body::Bytes;
+use sluice_core::refusal::Code;
+use sluice_core::{AgentName, HoldId, Span};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+use super::reply::Reply;
+use super::route::Visit;
+use crate::events::{self, Cursor, Event, Listening};
+use crate::gateway::Phase;
+use crate::{Gateway, No};
+
+/// A sign of life, so that neither side takes silence for a broken line.
+const HEARTBEAT: Span = Span::from_secs(15);
+
+/// Everything one stream remembers.
+struct Listener {
+    gw: Arc<Gateway>,
+    /// How far the record has been read.
+    cursor: Cursor,
+    /// How far it has been sent: what the ids of events say.
+    sent: Cursor,
+    agent: Option<AgentName>,
+    kinds: Vec<String>,
+    waiting: std::collections::VecDeque<Event>,
+    live: bool,
+}
+
+/// `GET /v1/events`.
+pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
+    let gw = Arc::clone(&visit.gw);
+    if gw.events.listeners() >= gw.config.limits.streams as usize {
+        return Err(No::new(Code::DoorTooMany));
+    }
+    let text = visit.last_event.clone().or(visit.asked("after")?);
+    let cursor = match text {
+        Some(text) => text.parse().map_err(|()| No::saying(Code::SchemaBadName, "this is not an id of an event"))?,
+        None => Cursor::present(&gw.store).await?,
+    };
+    let kinds = visit.asked::<String>("types")?.unwrap_or_default();
+    let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
+    let agent = visit.visitor()?.agent().cloned();
+    let listener = Listener { gw, sent: cursor.clone(), cursor, agent, kinds, waiting: std::collections::VecDeque::new(), live: false };
+    Ok(Reply::stream(stream::unfold(listener, next)))
+}
+
+/// The next piece of the stream: an event, or a heartbeat.
+async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
+    let gw = Arc::clone(&listener.gw);
+    let mut listening: Option<Listening<'_>> = None;
+    loop {
+        while let Some(event) = listener.waiting.pop_front() {
+            listener.sent.pass(&event);
+            if listener.cares(&event).await {
+                return Some((listener.written(&event), listener));
+            }
+        }
+        if gw.phase() == Phase::Stopping {
+            return None;
+        }
+        // From here on nothing that is written can be missed: first listen, then read what there is.
+        let live = listening.get_or_insert_with(|| gw.events.listen());
+        let read = events::after(&gw.store, &mut listener.cursor).await.ok()?;
+        if !read.is_empty() {
+            listener.waiting = read.into();
+            continue;
+        }
+        if !listener.live {
+            listener.live = true;
+            return Some((Bytes::from_static(b": listening\n\n"), listener));
+        }
+        match timeout(HEARTBEAT.as_duration(), live.receiver.recv()).await {
+            // Whatever it was, the database has it.
+            Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
+            Ok(Err(RecvError::Closed)) => return None,
+            Err(_) => return Some((Bytes::from_static(b": alive\n\n"), listener)),
+        }
+    }
+}
+
+impl Listener {
+    async fn cares(&self, event: &Event) -> bool {
+        let kind = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(start) => event.kind.starts_with(start),
+            None => event.kind == *wanted,
+        };
+        if !self.kinds.is_empty() && !self.kinds.iter().any(kind) {
+            return false;
+        }
+        match &self.agent {
+            Some(agent) => concerns(&self.gw, event, agent).await,
+            None => true,
+        }
+    }
+
+    /// One event as it goes over the line. Its id is where to go on from after it.
+    fn written(&self, event: &Event) -> Bytes {
+        Bytes::from(format!("id: {}\nevent: {}\ndata: {}\n\n", self.sent, event.kind, event.entry))
+    }
+}
+
+/// SECURITY: an agent sees its own doings and what becomes of its writes, and nothing of others.
+async fn concerns(gw: &Gateway, event: &Event, agent: &AgentName) -> bool {
+    let fact = &event.entry["fact"];
+    if fact["actor"] == format!("agent:{agent}") {
+        return true;
+    }
+    let Some(hold) = fact["hold"].as_str().and_then(|id| id.parse::<HoldId>().ok()) else { return false };
+    gw.store.hold(hold).await.ok().flatten().is_some_and(|hold| hold.agent() == agent)
+}

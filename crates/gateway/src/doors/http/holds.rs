@@ -1,0 +1,223 @@
+//! Held writes, for people: looking, stopping, waiting longer, letting go, settling what only people know.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sluice_core::hold::Hold;
+use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
+use sluice_core::{AgentName, ApprovalId, HoldId, Span, Timestamp};
+use sluice_store::{HoldFilter, Settle, Timing, Word};
+
+use super::calls::{filter, stop};
+use super::reply::Reply;
+use super::route::Visit;
+use super::views::{HoldView, Page};
+use crate::rooms::{policy, rollback};
+use crate::{Gateway, No};
+
+/// The longest a write is held longer in one go.
+const LONGEST: Span = Span::from_hours(24);
+/// Most writes taken back in one go.
+const MOST: usize = 1_000;
+
+/// A page of held writes, the newest first.
+pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
+    let limit = visit.limit()?;
+    let after: Option<HoldId> = visit.asked("cursor")?;
+    let found = visit.gw.store.holds_page(filter(&visit)?, after, limit + 1).await?;
+    let views = found.iter().map(HoldView::of).collect();
+    Ok(Reply::json(200, &Page::of(views, limit, |view: &HoldView| view.buffer_id.clone())))
+}
+
+/// `GET /v1/holds/{buffer_id}`.
+pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+    let hold = find(&visit).await?;
+    Ok(Reply::json(200, &HoldView::whole(&hold)))
+}
+
+/// `POST /v1/holds/{buffer_id}/cancel`.
+pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
+    stop(&visit.gw, visit.part("buffer_id")?, visit.actor()?).await
+}
+
+/// How much longer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Extend {
+    /// In seconds, at most a day.
+    pub seconds: u64,
+}
+
+/// `POST /v1/holds/{buffer_id}/extend`.
+pub(super) async fn extend(mut visit: Visit) -> Result<Reply, No> {
+    let Extend { seconds } = visit.take()?;
+    let span = Span::from_secs(seconds);
+    if seconds == 0 || span > LONGEST {
+        return Err(No::saying(Code::SchemaWrongType, "a write is held longer by 1 second to 24 hours"));
+    }
+    retime(&visit, Timing::Longer(span)).await
+}
+
+/// `POST /v1/holds/{buffer_id}/send-now`.
+pub(super) async fn send_now(visit: Visit) -> Result<Reply, No> {
+    retime(&visit, Timing::Now).await
+}
+
+async fn retime(visit: &Visit, timing: Timing) -> Result<Reply, No> {
+    let id: HoldId = visit.part("buffer_id")?;
+    let hold = visit.gw.store.retime(id, visit.actor()?, timing).await.map_err(missing)?;
+    match timing {
+        Timing::Now => {
+            visit.gw.forget_window(id);
+            visit.gw.due.notify_one();
+        }
+        Timing::Longer(span) => {
+            let left = crate::loops::release::due_at(&hold).map_or(span, |at: Timestamp| at.since(visit.gw.now()));
+            visit.gw.opened_window(id, left);
+        }
+    }
+    visit.gw.moved(id);
+    Ok(Reply::json(200, &HoldView::of(&hold)))
+}
+
+/// A person's word.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleBody {
+    /// `happened`, `again` or `give_up`.
+    pub word: SettleWord,
+    /// How they know, for `happened`.
+    #[serde(default)]
+    pub evidence: Option<String>,
+    /// The version they saw.
+    pub version: u64,
+}
+
+/// What a person can say about a write that cannot go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SettleWord {
+    /// It did happen.
+    Happened,
+    /// Try it again.
+    Again,
+    /// Give it up.
+    GiveUp,
+}
+
+/// `POST /v1/holds/{buffer_id}/settle`.
+pub(super) async fn settle(mut visit: Visit) -> Result<Reply, No> {
+    let SettleBody { word, evidence, version } = visit.take()?;
+    let hold = find(&visit).await?;
+    let tier = policy::look_again(&visit.gw, &hold).await?.tier;
+    let word = match word {
+        SettleWord::Happened => Word::Happened { evidence: evidence.unwrap_or_else(|| "a person said so".into()) },
+        SettleWord::Again => Word::Again,
+        SettleWord::GiveUp => Word::GiveUp,
+    };
+    let ids = visit.gw.ids.as_ref();
+    let settle = Settle {
+        hold: hold.id,
+        version,
+        by: visit.actor()?,
+        word,
+        tier,
+        approval: ApprovalId::mint(ids),
+        message: MessageId::mint(ids),
+        expiry: visit.gw.config.approvals.expiry,
+    };
+    let hold = visit.gw.store.settle(settle).await.map_err(missing)?;
+    visit.gw.moved(hold.id);
+    visit.gw.due.notify_one();
+    Ok(Reply::json(200, &HoldView::of(&hold)))
+}
+
+/// Which writes to take back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Undo {
+    /// These writes.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub buffer_ids: Vec<HoldId>,
+    /// Or everything this agent did.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub agent: Option<AgentName>,
+    /// Since then (RFC 3339 or milliseconds since 1970).
+    #[serde(default)]
+    pub since_ms: Option<i64>,
+    /// Only say what would happen.
+    #[serde(default)]
+    pub plan_only: bool,
+}
+
+/// What taking back does, or would do.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Undone {
+    /// Each write, the latest first.
+    pub steps: Vec<rollback::Step>,
+    /// The held writes that take them back.
+    pub buffer_ids: Vec<String>,
+}
+
+/// `POST /v1/rollbacks`.
+pub(super) async fn undo(mut visit: Visit) -> Result<Reply, No> {
+    let undo: Undo = visit.take()?;
+    let gw = &visit.gw;
+    let holds = chosen(gw, &undo).await?;
+    let steps = rollback::plan(gw, &holds).await?;
+    let mut made = Vec::new();
+    if !undo.plan_only {
+        let by = visit.actor()?;
+        for step in steps.iter().filter(|step| step.possible) {
+            if let Some(hold) = holds.iter().find(|hold| hold.id == step.buffer_id) {
+                made.push(rollback::take_back(gw, hold, by.clone()).await?.to_string());
+            }
+        }
+    }
+    let status = if made.is_empty() { 200 } else { 202 };
+    Ok(Reply::json(status, &Undone { steps, buffer_ids: made }))
+}
+
+/// The writes meant, oldest first.
+async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
+    if undo.buffer_ids.is_empty() == undo.agent.is_none() {
+        return Err(No::saying(Code::SchemaWrongType, "name writes by `buffer_ids`, or an `agent` with `since_ms`"));
+    }
+    let mut holds = Vec::new();
+    for id in &undo.buffer_ids {
+        holds.push(gw.store.hold(*id).await?.ok_or_else(|| No::new(Code::HoldNotFound))?);
+    }
+    if let Some(agent) = &undo.agent {
+        let since = undo.since_ms.ok_or_else(|| No::saying(Code::SchemaWrongType, "say since when: `since_ms`"))?;
+        // Ids start with the time, so the first of that moment is where to begin.
+        let first = u128::from(u64::try_from(since.max(0)).unwrap_or(0)) << 80;
+        let mut after = HoldId::from_bits(first);
+        loop {
+            let filter = HoldFilter { agent: Some(agent.clone()), states: vec!["done"], ..HoldFilter::default() };
+            let page = gw.store.holds_page(filter, Some(after), 200).await?;
+            let Some(last) = page.last() else { break };
+            after = last.id;
+            holds.extend(page.into_iter().filter(|hold| hold.reverses.is_none()));
+            if holds.len() > MOST {
+                return Err(No::saying(Code::SchemaWrongType, "more than 1000 writes: choose a later moment"));
+            }
+        }
+    }
+    holds.sort_by_key(|hold| hold.id);
+    holds.dedup_by_key(|hold| hold.id);
+    Ok(holds)
+}
+
+async fn find(visit: &Visit) -> Result<Hold, No> {
+    let hold = visit.gw.store.hold(visit.part("buffer_id")?).await?;
+    hold.ok_or_else(|| No::new(Code::HoldNotFound))
+}
+
+fn missing(error: sluice_store::StoreError) -> No {
+    match error {
+        sluice_store::StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,201 @@
+//! The rules, for operators: what is in force, what was, what would be.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sluice_core::policy::{Policy, Question};
+use sluice_core::refusal::Code;
+use sluice_core::{AgentName, CapabilityName, HoldId, Span};
+
+use super::reply::Reply;
+use super::route::Visit;
+use super::views::Page;
+use crate::loops::policy::reload;
+use crate::services::CHECKED;
+use crate::{Gateway, No, policies};
+
+/// Most held writes one replay looks at.
+const MOST: usize = 100_000;
+
+/// Policy files.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    /// `org.yaml` and `agents/<name>.yaml`, each with its text. All of them: what is not named is gone.
+    pub files: Map<String, Value>,
+    /// Only if these rules are in force now.
+    #[serde(default)]
+    pub if_version: Option<String>,
+}
+
+/// `GET /v1/policy`: the rules in force, as files.
+pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+    let gw = &visit.gw;
+    let policy = gw.policy.get();
+    let found = policies::Found::folder(&gw.config.policies);
+    let files: Value = serde_json::from_str(&policies::as_json(&found.sources)).unwrap_or(Value::Null);
+    Ok(Reply::json(200, &json!({"version": policy.version(), "rules": policy.rules(), "files": files})))
+}
+
+/// `PUT /v1/policy`: puts files in force.
+pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
+    let Files { files, if_version } = visit.take()?;
+    let gw = &visit.gw;
+    let before = gw.policy.get().version().to_owned();
+    if if_version.is_some_and(|seen| seen != before) {
+        return Err(No::saying(Code::StoreConflict, &format!("the rules in force are {before}")));
+    }
+    let sources = policies::from_json(&files)?;
+    // Loaded once without consequence, so that broken files never reach the folder.
+    let loaded = Policy::load(&sources, &gw.catalogue).map_err(|errors| policies::refuse(&errors))?;
+    let failed: Vec<_> =
+        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.as_fault()).collect();
+    if !failed.is_empty() {
+        return Err(policies::refuse(&sluice_core::policy::LoadErrors { faults: failed }));
+    }
+    policies::write(&gw.config.policies, &files).map_err(|error| {
+        No::from(sluice_core::refusal::Refusal::new(Code::GatewayUnavailable).because(error))
+    })?;
+    let version = reload(gw, visit.actor()?).await?;
+    Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": version.is_some(), "before": before})))
+}
+
+/// `GET /v1/policy/history`.
+pub(super) async fn history(visit: Visit) -> Result<Reply, No> {
+    let limit = visit.limit()?;
+    let found = visit.gw.store.policy_history(limit).await?;
+    let data: Vec<Value> = found
+        .iter()
+        .map(|record| json!({"version": record.version, "by": record.by, "at": record.at.to_string()}))
+        .collect();
+    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+}
+
+/// Rules that were in force.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Revert {
+    /// Their version, or the start of it.
+    pub version: String,
+}
+
+/// `POST /v1/policy/revert`.
+pub(super) async fn revert(mut visit: Visit) -> Result<Reply, No> {
+    let Revert { version } = visit.take()?;
+    let gw = visit.gw.clone();
+    let history = gw.store.policy_history(500).await?;
+    let mut meant = history.iter().filter(|record| record.version.starts_with(&version) || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(&version)));
+    let (Some(record), None) = (meant.next(), meant.next()) else {
+        return Err(No::saying(Code::StoreNotFound, "no version, or more than one, starts like that"));
+    };
+    let files: Map<String, Value> = serde_json::from_str(&record.sources).unwrap_or_default();
+    visit.body = Some(json!({"files": files}));
+    apply(visit).await
+}
+
+/// A call to be explained.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Explain {
+    /// Whose.
+    #[schemars(with = "String")]
+    pub agent: AgentName,
+    /// Of what.
+    #[schemars(with = "String")]
+    pub capability: CapabilityName,
+    /// With which arguments.
+    #[serde(default)]
+    pub arguments: Map<String, Value>,
+}
+
+/// `POST /v1/policy/explain`.
+pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
+    let Explain { agent, capability, arguments } = visit.take()?;
+    let policy = visit.gw.policy.get();
+    let question = Question::new(&agent, &capability, &arguments, visit.gw.now());
+    Ok(Reply::json(200, &policy.explain(&question)))
+}
+
+/// What other rules would have done.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// The other rules.
+    pub files: Map<String, Value>,
+    /// Over how many seconds of the past.
+    pub seconds: u64,
+}
+
+/// A write that other rules would have treated otherwise.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Difference {
+    /// The write.
+    pub buffer_id: String,
+    /// Whose.
+    pub agent: String,
+    /// What.
+    pub capability: String,
+    /// Under the rules in force.
+    pub now: String,
+    /// Under the other rules.
+    pub then: String,
+    /// The rule of the other rules that says so.
+    pub rule: Option<String>,
+}
+
+/// What a replay found.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Replayed {
+    /// Writes looked at. Reads leave no arguments behind, so they cannot be replayed.
+    pub writes: usize,
+    /// Those that would be treated more strictly.
+    pub stricter: usize,
+    /// Those that would be treated less strictly.
+    pub looser: usize,
+    /// The first hundred of them.
+    pub differences: Vec<Difference>,
+}
+
+/// `POST /v1/policy/replay`.
+pub(super) async fn replay(mut visit: Visit) -> Result<Reply, No> {
+    let Replay { files, seconds } = visit.take()?;
+    let gw = &visit.gw;
+    let sources = policies::from_json(&files)?;
+    let other = Policy::load(&sources, &gw.catalogue).map_err(|errors| policies::refuse(&errors))?.policy;
+    Ok(Reply::json(200, &compare(gw, &other, Span::from_secs(seconds)).await?))
+}
+
+async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, No> {
+    let current = gw.policy.get();
+    let since = u64::try_from((gw.now() - span).as_millis().max(0)).unwrap_or(0);
+    let mut after = HoldId::from_bits(u128::from(since) << 80);
+    let mut found = Replayed { writes: 0, stricter: 0, looser: 0, differences: Vec::new() };
+    while found.writes < MOST {
+        let page = gw.store.holds(Some(after), 500).await?;
+        let Some(last) = page.last() else { break };
+        after = last.id;
+        for hold in page.iter().filter(|hold| hold.reverses.is_none()) {
+            found.writes += 1;
+            let name = hold.action.capability().as_str();
+            let name = name.strip_prefix(CHECKED).unwrap_or(name);
+            let Ok(name) = CapabilityName::new(name) else { continue };
+            let question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            let (now, then) = (current.judge(&question), other.judge(&question));
+            if now.tier == then.tier {
+                continue;
+            }
+            if then.tier > now.tier { found.stricter += 1 } else { found.looser += 1 }
+            if found.differences.len() < 100 {
+                found.differences.push(Difference {
+                    buffer_id: hold.id.to_string(),
+                    agent: hold.agent().to_string(),
+                    capability: name.to_string(),
+                    now: now.tier.as_str().into(),
+                    then: then.tier.as_str().into(),
+                    rule: then.decided_by().map(|rule| other.location(rule)),
+                });
+            }
+        }
+    }
+    Ok(found)
+}

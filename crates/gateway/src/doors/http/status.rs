@@ -1,0 +1,204 @@
+//! How the gateway is, what is frozen, and what it tells people.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
+use sluice_core::{AgentName, ServiceName};
+use sluice_store::{AlertFilter, Scope, Severity, StoreError};
+
+use super::reply::Reply;
+use super::route::Visit;
+use super::views::{FreezeView, Page};
+use crate::gateway::{Phase, Room};
+use crate::services::alerts::as_json;
+use crate::No;
+
+/// How the gateway is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StatusView {
+    /// `starting`, `open` or `stopping`.
+    pub phase: String,
+    /// This node.
+    pub node: String,
+    /// The release.
+    pub release: String,
+    /// The time here.
+    pub now: String,
+    /// The rules in force.
+    pub policy_version: String,
+    /// How many rules those are.
+    pub rules: usize,
+    /// What is frozen.
+    pub freezes: Vec<FreezeView>,
+    /// Held writes by state, without those that are over.
+    pub holds: std::collections::BTreeMap<String, u64>,
+    /// Questions nobody has answered yet.
+    pub open_approvals: usize,
+    /// Alerts nobody has acknowledged, at least warnings.
+    pub open_alerts: usize,
+    /// Whether the clock has jumped a moment ago; nothing is sent then.
+    pub clock_suspect: bool,
+    /// `enough`, `low` or `none`.
+    pub disk: String,
+    /// Ends of the audit logs.
+    pub audit: Vec<LogView>,
+    /// Streams of events being listened to.
+    pub listeners: usize,
+}
+
+/// The end of an audit log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LogView {
+    /// Its node.
+    pub log: String,
+    /// Entries in it.
+    pub entries: u64,
+    /// The hash of the last.
+    pub hash: String,
+    /// Entries under the last signed checkpoint.
+    pub signed: u64,
+}
+
+/// `GET /v1/status`.
+pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
+    let gw = &visit.gw;
+    let policy = gw.policy.get();
+    let freezes = gw.stop_lane().freezes().await?;
+    let mut audit = Vec::new();
+    for (log, head) in gw.store.logs().await? {
+        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
+        audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
+    }
+    let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+    let view = StatusView {
+        phase: match gw.phase() {
+            Phase::Starting => "starting".into(),
+            Phase::Open => "open".into(),
+            Phase::Stopping => "stopping".into(),
+        },
+        node: gw.store.node().to_string(),
+        release: gw.about.release.into(),
+        now: gw.now().to_string(),
+        policy_version: policy.version().to_owned(),
+        rules: policy.rules(),
+        freezes: freezes.iter().map(FreezeView::from).collect(),
+        holds: gw.store.holds_by_state().await?.into_iter().collect(),
+        open_approvals: gw.store.open_approvals(1000).await?.len(),
+        open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+        clock_suspect: gw.clock_is_suspect(),
+        disk: match gw.room() {
+            Room::Enough => "enough".into(),
+            Room::Low => "low".into(),
+            Room::None => "none".into(),
+        },
+        audit,
+        listeners: gw.events.listeners(),
+    };
+    Ok(Reply::json(200, &view))
+}
+
+/// `GET /livez`: the process answers.
+pub(super) async fn live(_: Visit) -> Result<Reply, No> {
+    Ok(Reply::json(200, &json!({"status": "ok"})))
+}
+
+/// `GET /readyz`: new calls are taken.
+pub(super) async fn ready(visit: Visit) -> Result<Reply, No> {
+    visit.gw.takes_calls()?;
+    visit.gw.store.freezes().await?;
+    Ok(Reply::json(200, &json!({"status": "ok"})))
+}
+
+/// What to freeze.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FreezeBody {
+    /// One agent.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub agent: Option<AgentName>,
+    /// One service. Neither: everything.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub service: Option<ServiceName>,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// What a freeze could no longer stop.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Frozen {
+    /// What is frozen now.
+    pub scope: String,
+    /// Writes already on their way.
+    pub in_flight: Vec<String>,
+}
+
+/// `GET /v1/freezes`.
+pub(super) async fn freezes(visit: Visit) -> Result<Reply, No> {
+    let data = visit.gw.stop_lane().freezes().await?.iter().map(FreezeView::from).collect();
+    Ok(Reply::json(200, &Page::<FreezeView> { data, next_cursor: None, has_more: false }))
+}
+
+/// `POST /v1/freezes`.
+pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
+    let FreezeBody { agent, service, reason } = visit.take()?;
+    if reason.chars().count() > 500 {
+        return Err(No::saying(Code::SchemaWrongType, "a reason has at most 500 characters"));
+    }
+    let scope = scope(agent, service)?;
+    let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
+    visit.gw.events.wrote();
+    let in_flight = in_flight.iter().map(ToString::to_string).collect();
+    Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight }))
+}
+
+/// `DELETE /v1/freezes`.
+pub(super) async fn unfreeze(visit: Visit) -> Result<Reply, No> {
+    let scope = scope(visit.asked("agent")?, visit.asked("service")?)?;
+    visit.gw.store.unfreeze(scope, visit.actor()?).await?;
+    visit.gw.events.wrote();
+    visit.gw.due.notify_one();
+    Ok(Reply::nothing())
+}
+
+fn scope(agent: Option<AgentName>, service: Option<ServiceName>) -> Result<Scope, No> {
+    match (agent, service) {
+        (None, None) => Ok(Scope::All),
+        (Some(agent), None) => Ok(Scope::Agent(agent)),
+        (None, Some(service)) => Ok(Scope::Service(service)),
+        (Some(_), Some(_)) => Err(No::saying(Code::SchemaWrongType, "name an agent or a service, not both")),
+    }
+}
+
+/// `GET /v1/alerts`.
+pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
+    let limit = visit.limit()?;
+    let severity = match visit.asked::<String>("severity")?.as_deref() {
+        None | Some("info") => Severity::Info,
+        Some("action") => Severity::Action,
+        Some("warning") => Severity::Warning,
+        Some("critical") => Severity::Critical,
+        Some(_) => {
+            let text = "severity is `info`, `action`, `warning` or `critical`";
+            return Err(No::saying(Code::SchemaWrongType, text));
+        }
+    };
+    let open_only = visit.asked::<bool>("open")?.unwrap_or(false);
+    let filter = AlertFilter { open_only, severity_at_least: severity, agent: visit.asked("agent")? };
+    let after: Option<MessageId> = visit.asked("cursor")?;
+    let data: Vec<Value> = visit.gw.store.alerts(filter, after, limit + 1).await?.iter().map(as_json).collect();
+    let cursor = |alert: &Value| alert["alert_id"].as_str().unwrap_or_default().to_owned();
+    Ok(Reply::json(200, &Page::of(data, limit, cursor)))
+}
+
+/// `POST /v1/alerts/{alert_id}/acknowledge`.
+pub(super) async fn acknowledge(visit: Visit) -> Result<Reply, No> {
+    let id: MessageId = visit.part("alert_id")?;
+    visit.gw.store.acknowledge(id, visit.actor()?).await.map_err(|error: StoreError| No::from(error))?;
+    visit.gw.events.wrote();
+    Ok(Reply::nothing())
+}

@@ -1,0 +1,235 @@
+//! The running gateway: everything a room may look at, in one place.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use sluice_core::audit::checkpoint::Signer;
+use sluice_core::capability::Catalogue;
+use sluice_core::policy::LivePolicy;
+use sluice_core::refusal::Code;
+use sluice_core::timekeeping::Windows;
+use sluice_core::{Clock, Entropy, HoldId, Ids, Span, Timestamp};
+use sluice_store::Store;
+use tokio::sync::Notify;
+
+use crate::No;
+use crate::config::Config;
+use crate::events::Events;
+use crate::keyring::Keyring;
+use crate::rooms::leak::Scan;
+use crate::services::Services;
+use crate::services::about::About;
+use crate::waiting::Waiting;
+
+/// What a gateway is put together from.
+#[allow(missing_debug_implementations, reason = "handed over once; most of it has nothing to print")]
+pub struct Parts {
+    /// Everything that must not be forgotten.
+    pub store: Arc<Store>,
+    /// The rules in force.
+    pub policy: Arc<LivePolicy>,
+    /// What can be asked.
+    pub catalogue: Arc<Catalogue>,
+    /// How it was set up.
+    pub config: Config,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// What stands behind the gate.
+    pub services: Services,
+    /// What callers can learn about it.
+    pub about: Arc<About>,
+    /// What must not leave.
+    pub scan: Box<dyn Scan>,
+    /// Signs the ends of the record; without one, nobody outside can hold us to it.
+    pub signer: Option<Signer>,
+}
+
+/// One running gateway.
+pub struct Gateway {
+    /// Everything that must not be forgotten.
+    pub store: Arc<Store>,
+    /// The rules in force.
+    pub policy: Arc<LivePolicy>,
+    /// What can be asked.
+    pub catalogue: Arc<Catalogue>,
+    /// How it was set up.
+    pub config: Config,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// What stands behind the gate.
+    pub services: Services,
+    /// What callers can learn about it.
+    pub about: Arc<About>,
+    /// Who may knock.
+    pub keyring: Keyring,
+    /// What happens, as it happens.
+    pub events: Events,
+    pub(crate) scan: Box<dyn Scan>,
+    pub(crate) signer: tokio::sync::Mutex<Option<Signer>>,
+    pub(crate) waiting: Waiting,
+    /// Something may be due now.
+    pub(crate) due: Notify,
+    phase: AtomicU8,
+    clock_suspect: AtomicBool,
+    room: AtomicU8,
+    /// Undo windows opened in this life, measured by a clock nobody can set.
+    windows: Mutex<Windows>,
+}
+
+/// Where a gateway is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Looking after what was left open.
+    Starting,
+    /// At work.
+    Open,
+    /// Taking nothing new.
+    Stopping,
+}
+
+/// How much room the disk has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Room {
+    /// Enough.
+    Enough,
+    /// Too little for new writes.
+    Low,
+    /// Too little for anything but stopping.
+    None,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// Puts a gateway together. It is not open yet: see [`crate::loops::start`].
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, signer } = parts;
+        Self {
+            store,
+            policy,
+            catalogue,
+            config,
+            clock,
+            ids,
+            entropy,
+            services,
+            about,
+            scan,
+            signer: tokio::sync::Mutex::new(signer),
+            keyring: Keyring::default(),
+            events: Events::default(),
+            waiting: Waiting::default(),
+            due: Notify::new(),
+            phase: AtomicU8::new(0),
+            clock_suspect: AtomicBool::new(false),
+            room: AtomicU8::new(0),
+            windows: Mutex::default(),
+        }
+    }
+
+    /// Wall time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Starting,
+            1 => Phase::Open,
+            _ => Phase::Stopping,
+        }
+    }
+
+    /// Moves on in its life; never back.
+    pub fn enter(&self, phase: Phase) {
+        let number = match phase {
+            Phase::Starting => 0,
+            Phase::Open => 1,
+            Phase::Stopping => 2,
+        };
+        self.phase.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Whether the wall clock has jumped a moment ago.
+    #[must_use]
+    pub fn clock_is_suspect(&self) -> bool {
+        self.clock_suspect.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn suspect_clock(&self, suspect: bool) {
+        self.clock_suspect.store(suspect, Ordering::SeqCst);
+    }
+
+    /// How much room the disk has, as last looked at.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        match self.room.load(Ordering::SeqCst) {
+            0 => Room::Enough,
+            1 => Room::Low,
+            _ => Room::None,
+        }
+    }
+
+    /// Writes down how much room there is.
+    pub fn found_room(&self, room: Room) {
+        let number = match room {
+            Room::Enough => 0,
+            Room::Low => 1,
+            Room::None => 2,
+        };
+        self.room.store(number, Ordering::SeqCst);
+    }
+
+    /// An undo window opens now.
+    pub(crate) fn opened_window(&self, hold: HoldId, span: Span) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.open(hold, self.clock.since_boot(), span);
+    }
+
+    /// Whether a write's undo window has closed by both clocks.
+    pub(crate) fn window_closed(&self, hold: HoldId, not_before: Timestamp) -> bool {
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.closed(hold, not_before, self.now(), self.clock.since_boot())
+    }
+
+    /// A write is on its way or over: whoever waits for it looks again.
+    pub(crate) fn moved(&self, hold: HoldId) {
+        self.waiting.wake(hold);
+        self.events.wrote();
+    }
+
+    pub(crate) fn forget_window(&self, hold: HoldId) {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner).forget(hold);
+    }
+
+    /// The database as the stop lane reaches it: not behind ordinary work.
+    pub(crate) fn stop_lane(&self) -> &Store {
+        &self.store
+    }
+
+    /// Refuses new work while the gateway is not open or has no room for its record.
+    pub(crate) fn takes_calls(&self) -> Result<(), No> {
+        match (self.phase(), self.room()) {
+            (Phase::Starting, _) => Err(No::new(Code::GatewayStarting)),
+            (Phase::Stopping, _) => Err(No::new(Code::GatewayStopping)),
+            (Phase::Open, Room::None) => Err(No::new(Code::StoreDiskFull)),
+            (Phase::Open, Room::Enough | Room::Low) => Ok(()),
+        }
+    }
+}

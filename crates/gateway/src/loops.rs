@@ -1,0 +1,81 @@
+//! The loops: what the gateway does by itself.
+//!
+//! Each has a step that tests call directly; [`run`] is only the timer around them. Promise: recovery comes
+//! before release, a loop that fails says so once and goes on, and all of them end when asked to.
+
+pub mod events;
+pub mod keep;
+pub mod policy;
+pub mod release;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_core::ids::MessageId;
+use sluice_store::Abandoned;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::gateway::Phase;
+use crate::{Gateway, No};
+
+/// Most rows one recovery step takes.
+const PAGE: u32 = 500;
+/// Most rounds of recovery before the gateway opens: beyond it something does not converge.
+const ROUNDS: usize = 10_000;
+
+/// Looks after what was left open, then opens the gateway.
+///
+/// # Errors
+/// When the database cannot be read or written.
+pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
+    gw.store.started(release).await?;
+    gw.keyring.refresh(&gw.store).await?;
+    for _ in 0..ROUNDS {
+        let message = MessageId::mint(gw.ids.as_ref());
+        if gw.store.recover(Abandoned::Own, PAGE, message).await?.is_empty() {
+            break;
+        }
+    }
+    for _ in 0..ROUNDS {
+        let late = gw.store.overdue(PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+        if late.reheld.is_empty() && late.stale.is_empty() {
+            break;
+        }
+    }
+    gw.enter(Phase::Open);
+    Ok(())
+}
+
+/// Runs every loop until told to stop; then waits for what is under way.
+pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
+    let mut loops = JoinSet::new();
+    loops.spawn(release::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(keep::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(policy::run(Arc::clone(&gw), stop));
+    while let Some(ended) = loops.join_next().await {
+        if let Err(error) = ended {
+            // A loop that panicked leaves the others to end in order; the process is told by the log.
+            tracing::error!("a loop ended unexpectedly: {error}");
+        }
+    }
+}
+
+/// Waits for the next tick, a wake, or the end. False at the end.
+pub(crate) async fn tick(stop: &mut watch::Receiver<bool>, every: Duration, wake: impl Future<Output = ()>) -> bool {
+    if *stop.borrow() {
+        return false;
+    }
+    tokio::select! {
+        _ = stop.changed() => !*stop.borrow(),
+        () = wake => true,
+        // The tick of a loop, the one place where time is waited for.
+        () = pause(every) => true,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the timer around the steps; steps themselves take the time")]
+async fn pause(span: Duration) {
+    tokio::time::sleep(span).await;
+}

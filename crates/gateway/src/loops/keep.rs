@@ -1,0 +1,104 @@
+//! Keeping house: heartbeats, expiry, retention, checkpoints, disk space, keys revoked elsewhere.
+//!
+//! Promise: a question whose time is up is a no within a second, what can no longer be undone is forgotten,
+//! and every entry is under a signed checkpoint within five minutes or a thousand entries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_core::refusal::{Code, Refusal};
+use tokio::sync::watch;
+
+use super::tick;
+use crate::gateway::Room;
+use crate::{Gateway, No};
+
+const EVERY: Duration = Duration::from_secs(1);
+const BEAT: u64 = 5;
+const PRUNE: u64 = 60;
+const SIGN: u64 = 300;
+const PAGE: u32 = 200;
+
+/// Runs the loop.
+pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
+    let mut round = 0;
+    let mut failing = false;
+    while tick(&mut stop, EVERY, std::future::pending()).await {
+        match step(&gw, round).await {
+            Ok(()) => failing = false,
+            Err(no) if failing => drop(no),
+            Err(no) => {
+                failing = true;
+                tracing::error!(code = no.refusal.code().as_str(), "housekeeping failed: {}", no.refusal);
+            }
+        }
+        round += 1;
+    }
+}
+
+/// One second's housekeeping.
+///
+/// # Errors
+/// When the database cannot be read or written.
+pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
+    gw.found_room(room_left(gw));
+    gw.keyring.refresh(&gw.store).await?;
+    if round.is_multiple_of(BEAT) {
+        gw.store.beat().await?;
+    }
+    for approval in gw.store.expire_approvals(PAGE).await? {
+        if let Some(card) = gw.store.approval(approval).await? {
+            card.items.iter().for_each(|item| gw.moved(item.hold));
+        }
+    }
+    // A thousand entries, or five minutes, whichever comes first.
+    checkpoint(gw, if round.is_multiple_of(SIGN) { 1 } else { 1_000 }).await?;
+    if round.is_multiple_of(PRUNE) {
+        for point in gw.store.expired_rollbacks(PAGE).await? {
+            if let Ok(service) = gw.services.for_service(&point.service) {
+                service.forget(&point.content).await;
+            }
+        }
+        gw.store.expire_rollbacks(PAGE).await?;
+        gw.store.prune(gw.now(), PAGE).await?;
+    }
+    Ok(())
+}
+
+/// How much room the disk of the data folder has.
+fn room_left(gw: &Gateway) -> Room {
+    let Ok(disk) = rustix::fs::statvfs(&gw.config.data) else { return Room::Enough };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let whole = disk.f_blocks.saturating_mul(disk.f_frsize).max(1);
+    let limits = &gw.config.disk;
+    if limits.stop.undercut(free, whole) {
+        Room::None
+    } else if limits.low.undercut(free, whole) {
+        Room::Low
+    } else {
+        Room::Enough
+    }
+}
+
+/// Signs the end of the record, if it has grown enough or long enough.
+///
+/// # Errors
+/// When the record cannot be read or the checkpoint not kept.
+pub async fn checkpoint(gw: &Gateway, at_least: u64) -> Result<bool, No> {
+    let mut signer = gw.signer.lock().await;
+    let Some(signer) = signer.as_mut() else { return Ok(false) };
+    let node = gw.store.node().clone();
+    let signed = gw.store.last_checkpoint(node.clone()).await?.map_or(0, |last| last.size);
+    let size = gw.store.logs().await?.into_iter().find(|(log, _)| *log == node).map_or(0, |(_, head)| head.size);
+    if size.saturating_sub(signed) < at_least.max(1) {
+        return Ok(false);
+    }
+    let grown = gw.store.grown().await?;
+    let note = signer.sign(&grown.growth).map_err(|error| {
+        // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
+        tracing::error!("the record does not grow out of its last checkpoint: {error}");
+        No::from(Refusal::new(Code::StoreDamaged).because(error))
+    })?;
+    gw.store.checkpointed(grown, note).await?;
+    Ok(true)
+}

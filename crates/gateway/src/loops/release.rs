@@ -1,0 +1,257 @@
+//! Release: what is due leaves.
+//!
+//! One step: look for due writes, ask policy about each a second time, claim what stands, carry it out.
+//! Promise: nothing leaves while the clock is suspect, before its window has closed by both clocks, or
+//! faster than the pace; a freeze, a stricter rule or a lapsed yes stops it at the last moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_core::hold::{Hold, HoldState};
+use sluice_core::ids::MessageId;
+use sluice_core::timekeeping::{Reading, Watch};
+use sluice_core::{ApprovalId, ServiceName, Span, Tier, Timestamp};
+use sluice_store::{Abandoned, ClaimItem, Claimed, Claims, Message, Recheck, Severity};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::tick;
+use crate::gateway::{Phase, Room};
+use crate::rooms::{execute, policy};
+use crate::{Gateway, No};
+
+/// Most writes claimed in one step.
+const PAGE: u32 = 100;
+/// Most writes under way at once.
+const AT_ONCE: usize = 64;
+/// How often it looks by itself.
+const EVERY: Duration = Duration::from_millis(200);
+/// A gap after which writes leave slowly at first.
+const GAP: Span = Span::from_secs(30);
+/// How long a pace lasts before it doubles.
+const DOUBLES: Span = Span::from_secs(30);
+/// Writes per second and service at full pace.
+const FULL_PACE: u32 = 50;
+
+/// What the loop remembers from step to step.
+#[derive(Debug)]
+pub struct Release {
+    watch: Watch,
+    pace: Pace,
+    under_way: JoinSet<()>,
+    recovered_at: Span,
+}
+
+/// How fast writes leave, per service: slowly after a gap, then faster.
+#[derive(Debug)]
+struct Pace {
+    /// Since when this gateway has been at it, in time since boot; nothing if there was no gap.
+    slow_since: Option<Span>,
+    left: HashMap<ServiceName, (Span, u32)>,
+}
+
+/// Runs the loop.
+pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
+    let mut release = Release::new(&gw);
+    let mut failing = false;
+    while tick(&mut stop, EVERY, gw.due.notified()).await {
+        match release.step(&gw).await {
+            Ok(_) => failing = false,
+            Err(no) if failing => drop(no),
+            Err(no) => {
+                failing = true;
+                tracing::error!(code = no.refusal.code().as_str(), "nothing can be released: {}", no.refusal);
+            }
+        }
+    }
+    release.finish().await;
+}
+
+impl Release {
+    /// Starts with the clocks as they are.
+    #[must_use]
+    pub fn new(gw: &Gateway) -> Self {
+        let gap = gw.store.last_alive().map_or(Span::ZERO, |then| gw.now().since(then));
+        let slow_since = (gap > GAP).then(|| gw.clock.since_boot());
+        Self {
+            watch: Watch::start(gw.now(), gw.clock.since_boot()),
+            pace: Pace { slow_since, left: HashMap::new() },
+            under_way: JoinSet::new(),
+            recovered_at: Span::ZERO,
+        }
+    }
+
+    /// Lets go what is due. Gives how many writes were claimed.
+    ///
+    /// # Errors
+    /// When the database cannot be read or written.
+    pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
+        while self.under_way.try_join_next().is_some() {}
+        self.look_at_clock(gw).await?;
+        if gw.phase() != Phase::Open || gw.clock_is_suspect() || gw.room() == Room::None {
+            return Ok(0);
+        }
+        self.recover(gw).await?;
+        let mut started = 0;
+        loop {
+            let free = AT_ONCE.saturating_sub(self.under_way.len());
+            let limit = u32::try_from(free).unwrap_or(0).min(PAGE);
+            if limit == 0 {
+                break;
+            }
+            let due = gw.store.due(gw.now(), limit).await?;
+            let full_page = due.len() >= limit as usize;
+            let mut items = Vec::with_capacity(due.len());
+            for hold in due {
+                if is_closed(gw, &hold) && self.pace.allows(&hold.service, gw.clock.since_boot()) {
+                    items.push(item(gw, &hold).await?);
+                }
+            }
+            if items.is_empty() {
+                break;
+            }
+            let claims = Claims { items, lease: execute::LEASE, expiry: gw.config.approvals.expiry };
+            for claimed in gw.store.claim(claims).await? {
+                match claimed {
+                    Claimed::Ours(hold) => {
+                        started += 1;
+                        let gw = Arc::clone(gw);
+                        self.under_way.spawn(async move { execute::run(&gw, *hold).await });
+                    }
+                    Claimed::Asked(hold, _) | Claimed::Blocked(hold) => gw.moved(hold),
+                    Claimed::Lost(_) | Claimed::Frozen(_) => {}
+                }
+            }
+            if !full_page {
+                break;
+            }
+        }
+        Ok(started)
+    }
+
+    /// Waits until everything under way has ended.
+    pub async fn finish(&mut self) {
+        while self.under_way.join_next().await.is_some() {}
+    }
+
+    /// Nothing is sent for a while after a jump of the clock.
+    async fn look_at_clock(&mut self, gw: &Gateway) -> Result<(), No> {
+        match self.watch.look(gw.now(), gw.clock.since_boot()) {
+            Reading::Steady => gw.suspect_clock(false),
+            Reading::Suspect { .. } => gw.suspect_clock(true),
+            Reading::Stepped { by, forward } => {
+                gw.suspect_clock(true);
+                let way = if forward { "ahead" } else { "back" };
+                tracing::error!("the clock jumped {way} by {by}; nothing is sent for a minute");
+                let body = serde_json::json!({"by_ms": by.as_millis(), "forward": forward});
+                let id = MessageId::mint(gw.ids.as_ref());
+                let node = sluice_core::Actor::Node(gw.store.node().clone());
+                let alert = Message { id, topic: "gateway.clock".into(), severity: Severity::Warning, body };
+                gw.store.alert(alert, node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up what other nodes left, and looks up what is unclear.
+    async fn recover(&mut self, gw: &Arc<Gateway>) -> Result<(), No> {
+        let boot = gw.clock.since_boot();
+        if boot.as_millis().saturating_sub(self.recovered_at.as_millis()) < 1_000 {
+            return Ok(());
+        }
+        self.recovered_at = boot;
+        gw.store.recover(Abandoned::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+        for hold in gw.store.doubtful(gw.now(), PAGE).await? {
+            execute::look_up(gw, &hold).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the undo window has closed by both clocks.
+fn is_closed(gw: &Gateway, hold: &Hold) -> bool {
+    match hold.state {
+        HoldState::Held { not_before } => gw.window_closed(hold.id, not_before),
+        // An operator closed it, or it has been tried before.
+        _ => true,
+    }
+}
+
+/// Policy's second look, as the store takes it.
+async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
+    // Taking something back was asked for by a person, who is not subject to the rules for agents.
+    let stricter = match hold.reverses {
+        Some(_) => None,
+        None => policy::stricter(hold, &policy::look_again(gw, hold).await?),
+    };
+    let recheck = match stricter {
+        Some(Tier::Blocked) => Recheck::Block { code: "policy.blocked".into() },
+        Some(_) => Recheck::Ask { code: "policy.stricter".into(), expiry: gw.config.approvals.expiry },
+        None => Recheck::Stands,
+    };
+    Ok(ClaimItem {
+        hold: hold.id,
+        version: hold.version,
+        recheck,
+        approval: ApprovalId::mint(gw.ids.as_ref()),
+        message: MessageId::mint(gw.ids.as_ref()),
+    })
+}
+
+impl Pace {
+    /// Whether one more write of this service may leave within this second.
+    fn allows(&mut self, service: &ServiceName, boot: Span) -> bool {
+        let most = self.most(boot);
+        let second = boot.as_secs();
+        let entry = self.left.entry(service.clone()).or_insert((Span::from_secs(second), 0));
+        if entry.0.as_secs() != second {
+            *entry = (Span::from_secs(second), 0);
+        }
+        if entry.1 >= most {
+            return false;
+        }
+        entry.1 += 1;
+        true
+    }
+
+    /// Writes per second: one after a gap, twice as many every half minute.
+    fn most(&mut self, boot: Span) -> u32 {
+        let Some(since) = self.slow_since else { return FULL_PACE };
+        let passed = boot.as_millis().saturating_sub(since.as_millis()) / DOUBLES.as_millis();
+        let most = 1_u32.checked_shl(u32::try_from(passed).unwrap_or(u32::MAX)).unwrap_or(FULL_PACE);
+        if most >= FULL_PACE {
+            self.slow_since = None;
+        }
+        most.min(FULL_PACE)
+    }
+}
+
+/// When a step at this time is next worth making, for tests that move the clock.
+#[must_use]
+pub fn due_at(hold: &Hold) -> Option<Timestamp> {
+    match hold.state {
+        HoldState::Held { not_before } | HoldState::Ready { not_before } => Some(not_before),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_gap_writes_leave_one_by_one_and_then_faster() {
+        let service = ServiceName::new("email").unwrap();
+        let mut pace = Pace { slow_since: Some(Span::ZERO), left: HashMap::new() };
+        let sent_in = |pace: &mut Pace, second: u64| {
+            (0..1000).filter(|_| pace.allows(&service, Span::from_secs(second))).count()
+        };
+        assert_eq!(sent_in(&mut pace, 0), 1);
+        assert_eq!(sent_in(&mut pace, 1), 1);
+        assert_eq!(sent_in(&mut pace, 30), 2);
+        assert_eq!(sent_in(&mut pace, 91), 8);
+        assert_eq!(sent_in(&mut pace, 300), 50);
+        assert_eq!(pace.slow_since, None);
+    }
+}

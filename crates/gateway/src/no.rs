@@ -1,0 +1,63 @@
+//! A no on its way to a door: the refusal, and which call and rule it belongs to.
+
+use sluice_core::CallId;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_store::StoreError;
+
+/// A refusal with what the caller needs to follow it up.
+#[derive(Debug)]
+pub struct No {
+    /// Code, words and advice.
+    pub refusal: Refusal,
+    /// The call, once there is one.
+    pub call: Option<CallId>,
+    /// The rule that said no, as file and line.
+    pub rule: Option<String>,
+    /// Something that exists instead: the first of two identical calls, a decision already made.
+    pub other: Option<String>,
+}
+
+impl No {
+    /// With the general words of a code.
+    #[must_use]
+    pub fn new(code: Code) -> Self {
+        Refusal::new(code).into()
+    }
+
+    /// With particular words, which are shown.
+    #[must_use]
+    pub fn saying(code: Code, text: &str) -> Self {
+        Refusal::new(code).with_text(text).into()
+    }
+
+    /// About this call.
+    #[must_use]
+    pub fn about(self, call: CallId) -> Self {
+        Self { call: Some(call), ..self }
+    }
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, call: None, rule: None, other: None }
+    }
+}
+
+impl From<StoreError> for No {
+    fn from(error: StoreError) -> Self {
+        let code = Code::from_code(error.code()).unwrap_or(Code::GatewayInternal);
+        let other = match &error {
+            StoreError::PossibleDuplicate { first } => Some(first.to_string()),
+            _ => None,
+        };
+        let text = error.to_string();
+        // The store's own words are made for agents where a code has particulars; the rest stays inside.
+        let refusal = match code {
+            Code::FreezeActive | Code::CallPossibleDuplicate | Code::StateConflict | Code::ApprovalGrown => {
+                Refusal::new(code).with_text(&text)
+            }
+            _ => Refusal::new(code),
+        };
+        Self { refusal: refusal.because(error), call: None, rule: None, other }
+    }
+}

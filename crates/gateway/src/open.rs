@@ -1,0 +1,210 @@
+//! Opening: a configuration becomes a gateway.
+//!
+//! Takes the configuration and the outside world (clock, ids, randomness); gives a gateway that has read its
+//! rules, opened its database and its folders, and knows its key. Promise: whatever cannot be had is said
+//! before anything is served.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use sluice_core::audit::checkpoint::{Signer, origin};
+use sluice_core::audit::key::SecretKey;
+use sluice_core::capability::Catalogue;
+use sluice_core::policy::{Fault, LivePolicy, LoadErrors};
+use sluice_core::{CapabilityName, Clock, Entropy, Ids, NodeName, ServiceName};
+use sluice_store::{Store, StoreError};
+
+use crate::config::{Agents, Config, Database};
+use crate::rooms::leak::NoPatterns;
+use crate::services::about::About;
+use crate::services::alerts::Alerts;
+use crate::services::files::{Access, Files, Root, Roots};
+use crate::services::state::State;
+use crate::services::{Service, Services};
+use crate::{Gateway, Parts, policies};
+
+/// Why a gateway could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The rules cannot be used.
+    #[error("{0}")]
+    Policy(LoadErrors),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A folder cannot be used.
+    #[error("the folder `{path}` cannot be used: {why}")]
+    Folder {
+        /// Which.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// The key that signs the record cannot be used.
+    #[error("the key that signs the record cannot be used: {0}")]
+    Key(String),
+    /// A mistake of ours.
+    #[error("the catalogue of capabilities is broken: {0}")]
+    Catalogue(String),
+}
+
+/// The world outside: injected, so that tests own it.
+#[derive(Clone)]
+pub struct World {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// The release.
+    pub release: &'static str,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("World")
+    }
+}
+
+impl OpenError {
+    /// Stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Policy(_) => "policy.invalid",
+            Self::Store(error) => error.code(),
+            Self::Folder { .. } => "open.folder",
+            Self::Key(_) => "open.key",
+            Self::Catalogue(_) => "gateway.internal",
+        }
+    }
+}
+
+/// Opens everything a gateway needs. Gives warnings about the rules along.
+///
+/// # Errors
+/// The first thing that cannot be had.
+pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
+    make_private(&config.data)?;
+    let catalogue = Catalogue::builtin().map_err(|error| OpenError::Catalogue(error.to_string()))?;
+    let catalogue = Arc::new(catalogue);
+    let found = policies::Found::folder(&config.policies);
+    if !found.faults.is_empty() {
+        return Err(OpenError::Policy(LoadErrors { faults: found.faults }));
+    }
+    let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue).map_err(OpenError::Policy)?;
+    let policy = Arc::new(policy);
+    let store = Arc::new(open_store(&config, world)?);
+    let signer = signer(&config.data, &store, world).await?;
+    let (services, about) = services(&config, world, &store, &policy, &catalogue)?;
+    let gw = Gateway::new(Parts {
+        store,
+        policy,
+        catalogue,
+        config,
+        clock: Arc::clone(&world.clock),
+        ids: Arc::clone(&world.ids),
+        entropy: Arc::clone(&world.entropy),
+        services,
+        about,
+        scan: Box::new(NoPatterns),
+        signer: Some(signer),
+    });
+    let version = gw.policy.get().version().to_owned();
+    let known = gw.store.policy_history(1).await?.first().is_some_and(|record| record.version == version);
+    if !known {
+        let by = sluice_core::Actor::Node(gw.store.node().clone());
+        gw.store.policy_loaded(version, policies::as_json(&found.sources), by).await?;
+    }
+    Ok((Arc::new(gw), warnings))
+}
+
+fn open_store(config: &Config, world: &World) -> Result<Store, StoreError> {
+    match &config.database {
+        Database::Sqlite(path) => Store::open_file(path, config.node.clone(), Arc::clone(&world.clock)),
+        Database::Postgres(url) => Store::open_server(url.expose(), config.node.clone()),
+    }
+}
+
+/// The data folder: made if missing, for its owner only.
+fn make_private(data: &Path) -> Result<(), OpenError> {
+    let refuse = |error: std::io::Error| OpenError::Folder { path: data.display().to_string(), why: error.to_string() };
+    std::fs::create_dir_all(data).map_err(refuse)?;
+    let mode = std::fs::metadata(data).map_err(refuse)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700)).map_err(refuse)?;
+    }
+    Ok(())
+}
+
+/// The signer, with the key of this node: read, or made on the first start.
+async fn signer(data: &Path, store: &Store, world: &World) -> Result<Signer, OpenError> {
+    let node: &NodeName = store.node();
+    let folder = data.join("keys");
+    let path = folder.join("audit.key");
+    let broken = |why: String| OpenError::Key(why);
+    let key = match std::fs::read_to_string(&path) {
+        Ok(text) => SecretKey::parse(text.trim()).map_err(|error| broken(error.to_string()))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let key = SecretKey::generate(&origin(node), world.entropy.as_ref()).map_err(|error| broken(error.to_string()))?;
+            write_private(&folder, &path, key.to_text().as_bytes()).map_err(|error| broken(error.to_string()))?;
+            key
+        }
+        Err(error) => return Err(broken(error.to_string())),
+    };
+    let signer = match store.last_checkpoint(node.clone()).await? {
+        Some(last) => Signer::resume(key, node, &last.note),
+        None => Signer::new(key, node),
+    };
+    signer.map_err(|error| broken(error.to_string()))
+}
+
+fn write_private(folder: &Path, path: &Path, content: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// Everything behind the gate that the gateway itself provides.
+fn services(
+    config: &Config,
+    world: &World,
+    store: &Arc<Store>,
+    policy: &Arc<LivePolicy>,
+    catalogue: &Arc<Catalogue>,
+) -> Result<(Services, Arc<About>), OpenError> {
+    let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
+    let state: Arc<dyn Service> = Arc::new(State::new(Arc::clone(store), config.state.clone()));
+    let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
+    let mut services = Services::default().with(name("state")?, state).with(name("alerts")?, alerts);
+    if !config.filesystem.roots.is_empty() {
+        let files = files(config, world)?;
+        services = services.with_files(name("filesystem")?, Arc::new(files));
+    }
+    let mut offered: BTreeSet<CapabilityName> =
+        catalogue.iter().filter(|spec| services.of(spec).is_some()).map(|spec| spec.name.clone()).collect();
+    offered.extend(About::names().filter_map(|name| CapabilityName::new(name).ok()));
+    let folders = config.filesystem.roots.iter().map(|root| {
+        let agents = match &root.agents {
+            Agents::All => Vec::new(),
+            Agents::Named(names) => names.clone(),
+        };
+        (root.path.clone(), agents)
+    });
+    let about = Arc::new(About {
+        store: Arc::clone(store),
+        policy: Arc::clone(policy),
+        catalogue: Arc::clone(catalogue),
+        offered,
+        folders: folders.collect(),
+        release: world.release,
+    });
+    let services = services.with(name("agent")?, about.clone()).with(name("system")?, about.clone());
+    Ok((services, about))
+}

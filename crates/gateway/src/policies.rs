@@ -1,0 +1,236 @@
+//! Policy files on disk.
+//!
+//! Takes a folder (`org.yaml`, `agents/<name>.yaml`) or one such file; gives their texts. Promise: what
+//! cannot be read, or would silently not count, is a coded problem, never skipped.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use sluice_core::AgentName;
+use sluice_core::policy::{Fault, LoadErrors, MAX_BYTES, Source, Sources};
+use sluice_core::refusal::{Code, Refusal};
+
+use crate::{Gateway, No};
+
+/// Most agent files in one folder.
+const AGENTS: usize = 100_000;
+
+/// What was found on disk.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The texts.
+    pub sources: Sources,
+    /// Where each source lies, org first, then agents in order.
+    pub paths: Vec<PathBuf>,
+    /// What could not be read.
+    pub faults: Vec<Fault>,
+}
+
+/// Loads a folder into the policy in force. Gives its version and its files as JSON.
+///
+/// # Errors
+/// When a file cannot be read or used; the old rules stay.
+pub fn load(gw: &Gateway, folder: &Path) -> Result<(String, String), No> {
+    let found = Found::folder(folder);
+    if !found.faults.is_empty() {
+        return Err(refuse(&LoadErrors { faults: found.faults }));
+    }
+    let loaded = gw.policy.replace(&found.sources, &gw.catalogue).map_err(|errors| refuse(&errors))?;
+    Ok((loaded.policy.version().to_owned(), as_json(&found.sources)))
+}
+
+/// The texts as JSON: name to text, as the store keeps them.
+#[must_use]
+pub fn as_json(sources: &Sources) -> String {
+    let mut files = serde_json::Map::new();
+    if let Some(org) = &sources.org {
+        files.insert("org.yaml".into(), org.text.clone().into());
+    }
+    for (agent, source) in &sources.agents {
+        files.insert(format!("agents/{agent}.yaml"), source.text.clone().into());
+    }
+    serde_json::Value::Object(files).to_string()
+}
+
+/// Sources from such JSON.
+///
+/// # Errors
+/// When a name is none of ours.
+pub fn from_json(files: &serde_json::Map<String, serde_json::Value>) -> Result<Sources, No> {
+    let mut sources = Sources::default();
+    for (name, text) in files {
+        let text = text.as_str().ok_or_else(|| No::saying(Code::SchemaWrongType, "policy files are texts"))?;
+        if text.len() > MAX_BYTES {
+            return Err(No::saying(Code::DoorTooLarge, "a policy file is too large"));
+        }
+        let source = Source { name: name.clone(), text: text.to_owned() };
+        let agent = name.strip_prefix("agents/").and_then(|rest| rest.strip_suffix(".yaml"));
+        match (name.as_str(), agent.map(AgentName::new)) {
+            ("org.yaml", _) => sources.org = Some(source),
+            (_, Some(Ok(agent))) => sources.agents.push((agent, source)),
+            (_, Some(Err(_)) | None) => {
+                let text = format!("`{name}` is not a policy file: org.yaml or agents/<name>.yaml");
+                return Err(No::saying(Code::SchemaBadName, &text));
+            }
+        }
+    }
+    Ok(sources)
+}
+
+/// Writes policy files over those in the folder. What is not named is removed. Each file appears whole.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn write(folder: &Path, files: &serde_json::Map<String, serde_json::Value>) -> std::io::Result<()> {
+    let agents = folder.join("agents");
+    fs::create_dir_all(&agents)?;
+    for (name, text) in files {
+        let place = folder.join(name);
+        let beside = place.with_extension("yaml.new");
+        fs::write(&beside, text.as_str().unwrap_or_default())?;
+        fs::File::open(&beside)?.sync_all()?;
+        fs::rename(&beside, &place)?;
+    }
+    let found = Found::folder(folder);
+    for path in found.paths {
+        let name = path.strip_prefix(folder).map_or_else(|_| String::new(), |name| name.display().to_string());
+        if !files.contains_key(&name) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// A refusal with every problem of the files, one after the other.
+#[must_use]
+pub fn refuse(errors: &LoadErrors) -> No {
+    Refusal::new(Code::PolicyInvalid).with_text(&errors.to_string()).into()
+}
+
+/// Names, sizes and times of everything in the folder: differs when something changed.
+#[must_use]
+pub fn stamp(folder: &Path) -> Vec<(PathBuf, u64, Option<std::time::SystemTime>)> {
+    let mut seen = Vec::new();
+    for place in [folder.to_path_buf(), folder.join("agents")] {
+        let Ok(entries) = fs::read_dir(&place) else { continue };
+        for entry in entries.flatten() {
+            if let Ok(about) = entry.metadata()
+                && about.is_file()
+            {
+                seen.push((entry.path(), about.len(), about.modified().ok()));
+            }
+        }
+    }
+    seen.sort();
+    seen
+}
+
+impl Found {
+    /// Reads a folder.
+    #[must_use]
+    pub fn folder(path: &Path) -> Self {
+        let mut found = Self::default();
+        found.directory(path);
+        found
+    }
+
+    /// Reads one file: an agent's if its folder is called `agents`, the organisation's otherwise.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        let mut found = Self::default();
+        let is_agent = path.parent().and_then(Path::file_name).is_some_and(|parent| parent == "agents");
+        if is_agent { found.agent(path) } else { found.org(path) }
+        found
+    }
+
+    fn directory(&mut self, path: &Path) {
+        let org = path.join("org.yaml");
+        if org.exists() {
+            self.org(&org);
+        }
+        self.refuse_other_ending(&path.join("org.yml"));
+        let agents = path.join("agents");
+        if !agents.exists() {
+            return;
+        }
+        let entries = match fs::read_dir(&agents).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
+            Ok(entries) => entries,
+            Err(error) => return self.problem("policy.unreadable", &agents, format!("not readable: {error}")),
+        };
+        let mut entries: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        entries.sort();
+        if entries.len() > AGENTS {
+            return self.problem("policy.too_large", &agents, format!("more than {AGENTS} agent files"));
+        }
+        for entry in entries {
+            match entry.extension().and_then(|ending| ending.to_str()) {
+                Some("yaml") => self.agent(&entry),
+                Some("yml") => self.refuse_other_ending(&entry),
+                _ => {}
+            }
+        }
+    }
+
+    /// A file that looks like policy and is not read as policy would be worse than none.
+    fn refuse_other_ending(&mut self, path: &Path) {
+        if path.exists() {
+            self.problem("policy.file_name", path, "policy files end in `.yaml`; this one would not count".into());
+        }
+    }
+
+    fn org(&mut self, path: &Path) {
+        if let Some(source) = self.source(path) {
+            self.sources.org = Some(source);
+            self.paths.push(path.to_owned());
+        }
+    }
+
+    fn agent(&mut self, path: &Path) {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        match AgentName::new(stem) {
+            Err(why) => self.problem("policy.agent_name", path, format!("the file is not named after an agent: {why}")),
+            Ok(name) => {
+                if let Some(source) = self.source(path) {
+                    self.sources.agents.push((name, source));
+                    self.paths.push(path.to_owned());
+                }
+            }
+        }
+    }
+
+    fn source(&mut self, path: &Path) -> Option<Source> {
+        match text(path) {
+            Ok(text) => Some(Source { name: path.display().to_string(), text }),
+            Err((code, message)) => {
+                self.problem(code, path, message);
+                None
+            }
+        }
+    }
+
+    fn problem(&mut self, code: &'static str, path: &Path, message: String) {
+        self.faults.push(Fault::of_file(code, path.display().to_string(), message));
+    }
+}
+
+/// The text of a file, within limits.
+fn text(path: &Path) -> Result<String, (&'static str, String)> {
+    let unreadable = |error: std::io::Error| ("policy.unreadable", format!("not readable: {error}"));
+    let about = fs::metadata(path).map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(("policy.unreadable", "not a regular file".into()));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that grows while it is read is noticed too.
+    let limit = MAX_BYTES as u64 + 1;
+    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(("policy.too_large", format!("larger than {MAX_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count() + 1;
+        ("policy.not_utf8", format!("not valid UTF-8 text: line {line} has a byte that is none"))
+    })
+}

@@ -1,0 +1,14 @@
+//! The rooms of the corridor, one file each, in the order a call passes them.
+
+pub mod answer;
+pub(crate) mod approval;
+pub mod audit;
+pub(crate) mod check;
+pub mod execute;
+pub(crate) mod hold;
+pub mod identity;
+pub mod leak;
+pub mod policy;
+pub(crate) mod read;
+pub mod rollback;
+pub(crate) mod schema;

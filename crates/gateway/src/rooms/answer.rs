@@ -1,0 +1,168 @@
+//! Answers: what a caller is told about its call, now or later.
+//!
+//! Takes the state of a held write; gives the word, the result or the refusal. Promise: what is told is what
+//! the row says, and waiting ends early when it moves and in any case at its limit.
+
+use serde_json::Value;
+use sluice_core::approval::ApprovalState;
+use sluice_core::hold::{Hold, HoldState, Phase};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{ApprovalId, CallId, HoldId, Span, Timestamp};
+
+use crate::services;
+use crate::{Gateway, No};
+
+/// What became of a call so far.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It is done.
+    Done {
+        /// The call.
+        call: CallId,
+        /// What it gave.
+        result: Value,
+    },
+    /// The caller may carry it out.
+    Allowed {
+        /// The call.
+        call: CallId,
+    },
+    /// It waits for its undo window to close.
+    Held {
+        /// The call.
+        call: CallId,
+        /// The write.
+        hold: HoldId,
+        /// When the window closes.
+        not_before: Timestamp,
+    },
+    /// It waits for a person.
+    Awaiting {
+        /// The call.
+        call: CallId,
+        /// The write.
+        hold: HoldId,
+        /// The question.
+        approval: ApprovalId,
+        /// When silence becomes a no.
+        expires_at: Option<Timestamp>,
+        /// Whether too many writes at once asked, rather than a rule.
+        batch: bool,
+    },
+    /// It is on its way, or a person has to look at it.
+    Under {
+        /// The call.
+        call: CallId,
+        /// The write.
+        hold: HoldId,
+        /// Its state's word.
+        state: &'static str,
+    },
+}
+
+/// Waits until a call is over or the time is up, and says how it stands.
+///
+/// # Errors
+/// When it did not happen, as the refusal it ended with.
+pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Result<Answer, No> {
+    let end = gw.clock.since_boot() + at_most;
+    let waiter = gw.waiting.on(hold);
+    loop {
+        let woken = waiter.woken();
+        let row = gw.store.hold(hold).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+        let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
+        if is_over(&row.state) || left == Span::ZERO {
+            return tell(gw, call, &row).await;
+        }
+        // Another node may move it without waking us.
+        let nap = left.min(Span::from_millis(500));
+        let _either = tokio::time::timeout(nap.as_duration(), woken).await;
+    }
+}
+
+/// How a call stands.
+///
+/// # Errors
+/// When it did not happen, as the refusal it ended with.
+pub async fn tell(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
+    let hold = row.id;
+    Ok(match &row.state {
+        HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call },
+        HoldState::Done { .. } => {
+            let text = gw.store.result(hold).await?;
+            let result = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null);
+            Answer::Done { call, result }
+        }
+        HoldState::Held { not_before } => Answer::Held { call, hold, not_before: *not_before },
+        HoldState::AwaitingApproval { approval } => {
+            let card = gw.store.approval(*approval).await?;
+            let expires_at = card.as_ref().and_then(|card| match card.approval.state {
+                ApprovalState::Pending { expires_at } => Some(expires_at),
+                _ => None,
+            });
+            let batch = card.is_some_and(|card| card.approval.subject == sluice_core::approval::Subject::Batch);
+            Answer::Awaiting { call, hold, approval: *approval, expires_at, batch }
+        }
+        HoldState::Ready { .. } | HoldState::Executing { .. } => Answer::Under { call, hold, state: status(&row.state) },
+        HoldState::InDoubt { .. } => return Err(No::new(Code::ExecuteInDoubt)),
+        HoldState::NeedsHuman { .. } => return Err(No::new(Code::ExecuteNeedsHuman)),
+        HoldState::Stale { .. } => return Err(No::new(Code::HoldStale)),
+        HoldState::Cancelled { .. } => return Err(No::new(Code::HoldCancelled)),
+        HoldState::Denied { .. } => return Err(denied(gw, row).await?),
+        HoldState::Expired { .. } => return Err(No::new(Code::ApprovalExpired)),
+        HoldState::Discarded { .. } => return Err(No::new(Code::HoldDiscarded)),
+        HoldState::Blocked { .. } => return Err(No::new(Code::PolicyBlocked)),
+        HoldState::Dead { code, .. } => return Err(dead(code)),
+    })
+}
+
+/// A person's no, with what they wrote along.
+async fn denied(gw: &Gateway, row: &Hold) -> Result<No, No> {
+    let asked = match row.consent {
+        Some(id) => gw.store.approval(id).await?,
+        None => None,
+    };
+    let note = asked.and_then(|card| card.approval.note);
+    Ok(match note {
+        Some(note) => No::saying(Code::ApprovalDenied, &format!("a person said no, and wrote: {note}")),
+        None => No::new(Code::ApprovalDenied),
+    })
+}
+
+/// The refusal a write died of, if it has a published code.
+fn dead(code: &str) -> No {
+    match Code::from_code(code) {
+        Some(code) => No::new(code),
+        None => Refusal::new(Code::HoldDead).with_text(&format!("the write failed for good: {code}")).into(),
+    }
+}
+
+/// Whether nothing more happens to it by itself.
+#[must_use]
+pub fn is_over(state: &HoldState) -> bool {
+    match state {
+        HoldState::AwaitingApproval { .. }
+        | HoldState::Held { .. }
+        | HoldState::Ready { .. }
+        | HoldState::Executing { .. }
+        | HoldState::InDoubt { .. } => false,
+        HoldState::NeedsHuman { .. }
+        | HoldState::Stale { .. }
+        | HoldState::Done { .. }
+        | HoldState::Cancelled { .. }
+        | HoldState::Denied { .. }
+        | HoldState::Expired { .. }
+        | HoldState::Dead { .. }
+        | HoldState::Discarded { .. }
+        | HoldState::Blocked { .. } => true,
+    }
+}
+
+/// The word callers see for a state.
+#[must_use]
+pub fn status(state: &HoldState) -> &'static str {
+    match state {
+        HoldState::Ready { .. } | HoldState::Executing { phase: Phase::Prepare | Phase::Armed, .. } => "executing",
+        other => other.word(),
+    }
+}

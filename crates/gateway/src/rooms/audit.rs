@@ -1,0 +1,85 @@
+//! The record of calls that end at once: reads, checks and refusals.
+//!
+//! Held writes are recorded by the moves of their state. Promise: a known caller's call leaves exactly one
+//! closing entry, and an answer that cannot be recorded is not given.
+
+use sluice_core::ids::MessageId;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::Tier;
+use sluice_store::{Closed, Ending, Message, Severity};
+
+use super::approval::Asked;
+use super::identity::Trace;
+use crate::{Gateway, No};
+
+/// The entry of a read that was answered.
+pub(crate) fn answered(gw: &Gateway, asked: &Asked) -> Closed {
+    ending(gw, asked, Ending::Answered)
+}
+
+/// The entry of a check that came out as a yes.
+pub(crate) fn allowed(gw: &Gateway, asked: &Asked) -> Closed {
+    ending(gw, asked, Ending::Allowed)
+}
+
+fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
+    let checked = asked.checked();
+    let known = checked.known();
+    let call = known.call();
+    let notify = (asked.tier() == Tier::Notify).then(|| {
+        let body = serde_json::json!({
+            "call": call, "agent": known.agent(), "capability": checked.action().capability(), "outcome": "answered",
+        });
+        let id = MessageId::mint(gw.ids.as_ref());
+        Message { id, topic: "call.notify".into(), severity: Severity::Info, body }
+    });
+    Closed {
+        call,
+        agent: known.agent().clone(),
+        session: known.session().map(|session| session.id),
+        capability: checked.action().capability().clone(),
+        digest: Some(checked.action().digest()),
+        tier: Some(asked.tier()),
+        policy: asked.policy().to_owned(),
+        rule: asked.rule().map(str::to_owned),
+        outcome,
+        rates: asked.rates().to_vec(),
+        notify,
+    }
+}
+
+/// Writes the entry.
+///
+/// # Errors
+/// When it cannot be written: then the call must not be answered either.
+pub(crate) async fn close(gw: &Gateway, entry: Closed) -> Result<(), No> {
+    gw.store.closed(entry).await?;
+    gw.events.wrote();
+    Ok(())
+}
+
+/// Records a refusal and gives it back with its call. A refusal that cannot be recorded is still one.
+pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
+    let no = no.about(trace.call);
+    // The store said no to this very call: what it could not write then it cannot write now.
+    if no.refusal.code().room() == "store" {
+        return no;
+    }
+    let entry = Closed {
+        call: trace.call,
+        agent: trace.agent.clone(),
+        session: trace.session,
+        capability: trace.capability.clone(),
+        digest: None,
+        tier: (no.refusal.code() == Code::PolicyBlocked).then_some(Tier::Blocked),
+        policy: gw.policy.get().version().to_owned(),
+        rule: no.rule.clone(),
+        outcome: Ending::Refused { code: no.refusal.code().as_str().to_owned() },
+        rates: Vec::new(),
+        notify: None,
+    };
+    match close(gw, entry).await {
+        Ok(()) => no,
+        Err(unwritten) => No { refusal: Refusal::new(Code::AuditUnavailable).because(unwritten.refusal), ..no },
+    }
+}

@@ -1,0 +1,169 @@
+//! Execute: one claimed write, carried out once.
+//!
+//! Takes a hold this node has claimed; leaves it done, retrying, dead or in doubt. Promise: everything
+//! needed to look it up and to undo it is on record before anything can leave, the permit that arming gave
+//! is consumed by the one effect, and a doubt is recorded as one.
+
+use sluice_core::capability::Effect;
+use sluice_core::hold::Hold;
+use sluice_core::ids::{MessageId, RollbackId};
+use sluice_core::refusal::Code;
+use sluice_core::{CapabilityName, Span};
+use sluice_store::{Arming, Before, Evidence, Finish, Outcome, Resolve, StoreError};
+use tokio::time::timeout;
+
+use super::rollback;
+use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Prepared, Trouble};
+use crate::{Gateway, No};
+
+/// How long a claim lasts before others may conclude that this node is gone.
+pub const LEASE: Span = Span::from_secs(60);
+/// How long an effect may take: well within the lease.
+const DEADLINE: Span = Span::from_secs(50);
+
+/// Carries out a claimed write and records how it went.
+pub async fn run(gw: &Gateway, hold: Hold) {
+    let id = hold.id;
+    let outcome = match attempt(gw, &hold).await {
+        Ok(outcome) => outcome,
+        Err(unrecorded) => {
+            // Nothing is lost: the lease runs out and the write is looked up.
+            tracing::warn!(hold.id = %id, code = unrecorded.refusal.code().as_str(), "could not record an attempt of {id}");
+            return gw.moved(id);
+        }
+    };
+    let message = MessageId::mint(gw.ids.as_ref());
+    let finish = Finish { hold: id, epoch: hold.epoch, outcome, message };
+    match gw.store.finish(finish).await {
+        Ok(_) => {}
+        Err(StoreError::Fenced) => tracing::warn!(hold.id = %id, "the claim on {id} was lost before its end was recorded"),
+        Err(error) => tracing::error!(hold.id = %id, code = error.code(), "could not record the end of {id}"),
+    }
+    gw.forget_window(id);
+    gw.moved(id);
+}
+
+/// One attempt: how it went, or why that cannot even be recorded.
+async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
+    if services::is_elsewhere(&hold.action) {
+        return match arm(gw, hold, Prepared::default()).await? {
+            Armed::Permit(..) => Ok(done(Performed {
+                receipt: ELSEWHERE.into(),
+                result: serde_json::json!({"decision": "allow"}),
+                after: None,
+                undo_until: None,
+            })),
+            Armed::Stopped(outcome) => Ok(outcome),
+        };
+    }
+    if let Some(reversed) = hold.reverses {
+        return rollback::attempt(gw, hold, reversed).await;
+    }
+    let Ok(service) = gw.services.for_service(&hold.service) else { return Ok(refused(Code::GatewayUnsupported)) };
+    if effect_of(gw, hold.action.capability()) == Some(Effect::Read) {
+        // A read a person had to allow: it has no state to go back to and can be repeated.
+        let Armed::Permit(permit, _) = arm(gw, hold, Prepared::default()).await? else { return Ok(Outcome::GivenBack) };
+        drop(permit);
+        let ask = Ask { call: hold.call, action: hold.action.clone(), session: hold.session, now: gw.now() };
+        return Ok(match service.read(&ask).await {
+            Ok(result) => done(Performed { receipt: "answered".into(), result, after: None, undo_until: None }),
+            Err(no) => Outcome::Refused { code: no.code().as_str().into() },
+        });
+    }
+    let prepared = match service.prepare(hold).await {
+        Ok(prepared) => prepared,
+        Err(trouble) => return Ok(before_arming(trouble)),
+    };
+    match arm(gw, hold, prepared).await? {
+        Armed::Stopped(outcome) => Ok(outcome),
+        Armed::Permit(permit, before) => {
+            let work = service.perform(permit, hold, before.as_deref());
+            Ok(outcome_of(timeout(DEADLINE.as_duration(), work).await.unwrap_or(Err(Trouble::Unclear))))
+        }
+    }
+}
+
+/// What arming gave.
+pub(super) enum Armed {
+    /// The right to one effect, and what was found before it.
+    Permit(Box<sluice_core::hold::Permit>, Option<Vec<u8>>),
+    /// It must not go on.
+    Stopped(Outcome),
+}
+
+/// Records everything needed to reconcile and undo, and gets the permit.
+pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result<Armed, No> {
+    let Prepared { handle, before } = prepared;
+    let content = before.as_ref().map(|(content, _)| content.clone());
+    let before =
+        before.map(|(content, print)| Before { id: RollbackId::mint(gw.ids.as_ref()), content, print });
+    // A handle that is already on record is the one to use, whatever was made anew.
+    let handle = hold.handle.clone().or(handle);
+    let arming = Arming { hold: hold.id, epoch: hold.epoch, wire: hold.action.digest(), handle, before };
+    match gw.store.arm(arming).await {
+        Ok(permit) => Ok(Armed::Permit(Box::new(permit), content)),
+        Err(StoreError::Frozen { .. }) => Ok(Armed::Stopped(Outcome::GivenBack)),
+        Err(StoreError::Arm(_)) => Ok(Armed::Stopped(refused(Code::ExecuteRefusedMismatch))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Looks up a write whose outcome is unclear, and records what was found.
+///
+/// # Errors
+/// When it cannot be recorded.
+pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
+    let point = gw.store.rollback_of(hold.id).await?;
+    let found = match (gw.services.for_service(&hold.service), hold.reverses) {
+        _ if services::is_elsewhere(&hold.action) => Found::Absent,
+        (Ok(_), Some(reversed)) => rollback::look_up(gw, hold, reversed).await?,
+        (Ok(service), None) if effect_of(gw, hold.action.capability()) == Some(Effect::Write) => {
+            service.look_up(hold, point.as_ref().map(|point| point.content.as_slice())).await
+        }
+        // A read that was interrupted did nothing.
+        (Ok(_), None) => Found::Absent,
+        (Err(_), _) => Found::Unknown,
+    };
+    let evidence = match found {
+        Found::Applied(Performed { receipt, result, after, undo_until }) => {
+            Evidence::Applied { receipt, result: Some(result.to_string()), after, service_until: undo_until }
+        }
+        Found::Absent => Evidence::Absent,
+        Found::Unknown => Evidence::Inconclusive,
+    };
+    let message = MessageId::mint(gw.ids.as_ref());
+    gw.store.resolve(Resolve { hold: hold.id, version: hold.version, evidence, message }).await?;
+    gw.moved(hold.id);
+    Ok(())
+}
+
+/// Trouble before the permit: nothing can have happened.
+fn before_arming(trouble: Trouble) -> Outcome {
+    match trouble {
+        Trouble::Refused(no) => Outcome::Refused { code: no.code().as_str().into() },
+        Trouble::NotDone(no) => Outcome::NotDone { code: no.code().as_str().into() },
+        Trouble::Unclear => Outcome::NotDone { code: Code::ExecuteRefused.as_str().into() },
+    }
+}
+
+pub(super) fn outcome_of(tried: Result<Performed, Trouble>) -> Outcome {
+    match tried {
+        Ok(performed) => done(performed),
+        Err(Trouble::NotDone(no)) => Outcome::NotDone { code: no.code().as_str().into() },
+        Err(Trouble::Refused(no)) => Outcome::Refused { code: no.code().as_str().into() },
+        Err(Trouble::Unclear) => Outcome::Unclear,
+    }
+}
+
+pub(super) fn done(performed: Performed) -> Outcome {
+    let Performed { receipt, result, after, undo_until } = performed;
+    Outcome::Done { receipt, after, service_until: undo_until, result: Some(result.to_string()) }
+}
+
+pub(super) fn refused(code: Code) -> Outcome {
+    Outcome::Refused { code: code.as_str().into() }
+}
+
+fn effect_of(gw: &Gateway, capability: &CapabilityName) -> Option<Effect> {
+    gw.catalogue.get(capability).map(|spec| spec.effect)
+}

@@ -1,0 +1,118 @@
+//! Holds: a write that waits before it leaves.
+//!
+//! Takes `Asked`, gives what became of it: held, or waiting for a person. The batch window is weighed in the
+//! same transaction. Promise: the row, its audit entry, its counters and its message appear together or not
+//! at all; what needs no wait is answered with its outcome.
+
+use serde_json::Value;
+use sluice_core::batch::Window;
+use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
+use sluice_core::{Action, ApprovalId, CallId, CapabilityName, HoldId, Span};
+use sluice_store::{Admission, Admitted};
+
+use super::answer::{self, Answer};
+use super::approval::Asked;
+use crate::gateway::Room;
+use crate::services::{self, CHECKED};
+use crate::{Gateway, No};
+
+/// How long a call without a delay is waited for, unless the caller says otherwise.
+const AT_ONCE: Span = Span::from_secs(5);
+/// The longest a caller can wait in one request.
+pub(crate) const LONGEST_WAIT: Span = Span::from_secs(60);
+/// Nothing is counted under this window.
+const UNLIMITED: Window = Window { limit: u32::MAX, span: Span::from_secs(60) };
+
+/// Admits a write and waits for its outcome as long as asked.
+///
+/// # Errors
+/// When it is a duplicate, frozen, or cannot be recorded; or, if it was waited for, when it did not happen.
+pub(crate) async fn place(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
+    if gw.room() != Room::Enough {
+        return Err(No::new(Code::StoreDiskFull));
+    }
+    let checked = asked.checked();
+    if !asked.only_checks() {
+        // Fail early: what can be seen to be impossible now need not become a dead letter later.
+        let service = gw.services.for_service(checked.service())?;
+        service.foresee(checked.action(), checked.known().session().map(|session| session.id)).await?;
+    }
+    let known = checked.known();
+    let wait = known.wish().wait_ms.map_or_else(
+        || if checked.delay() == Span::ZERO && !asked.needs_person() { AT_ONCE } else { Span::ZERO },
+        |ms| Span::from_millis(ms).min(LONGEST_WAIT),
+    );
+    let admitted = gw.store.admit(admission(gw, &asked)).await?;
+    gw.events.wrote();
+    let (call, hold) = match admitted {
+        Admitted::Held { hold, .. } | Admitted::Awaiting { hold, .. } => (CallId::from_bits(hold.bits()), hold),
+        Admitted::Again { call, hold } => (call, hold),
+        Admitted::Blocked => return Err(No::new(Code::PolicyBlocked)),
+    };
+    if let Admitted::Held { not_before, .. } = admitted {
+        gw.opened_window(hold, not_before.since(gw.now()));
+        if asked.checked().delay() == Span::ZERO {
+            gw.due.notify_one();
+        }
+    }
+    if wait > Span::ZERO || matches!(admitted, Admitted::Again { .. }) {
+        return answer::wait(gw, call, hold, wait).await;
+    }
+    Ok(match admitted {
+        Admitted::Held { not_before, .. } => Answer::Held { call, hold, not_before },
+        Admitted::Awaiting { approval, expires_at, batch, .. } => {
+            Answer::Awaiting { call, hold, approval, expires_at: Some(expires_at), batch }
+        }
+        Admitted::Again { .. } | Admitted::Blocked => return answer::wait(gw, call, hold, Span::ZERO).await,
+    })
+}
+
+/// The action of a call that is only checked: never the one that would be carried out.
+fn only_checked(action: &Action) -> Action {
+    if services::is_elsewhere(action) {
+        return action.clone();
+    }
+    let cut = CapabilityName::MAX - CHECKED.len();
+    let name: String = action.capability().as_str().chars().take(cut).collect();
+    let arguments = Value::Object(action.arguments().clone());
+    CapabilityName::new(format!("{CHECKED}{name}"))
+        .ok()
+        .and_then(|name| Action::custom(name, action.agent().clone(), arguments).ok())
+        // INVARIANT: both names and arguments were valid a moment ago, and a prefix keeps them so.
+        .unwrap_or_else(|| action.clone())
+}
+
+fn admission(gw: &Gateway, asked: &Asked) -> Admission {
+    let (checked, ids) = (asked.checked(), gw.ids.as_ref());
+    let known = checked.known();
+    let mut record_key = [0; 32];
+    gw.entropy.fill(&mut record_key);
+    let window = gw.config.window_for(checked.service()).unwrap_or(UNLIMITED);
+    Admission {
+        call: known.call(),
+        // One number names the call and its write, so that either finds the other.
+        hold: HoldId::from_bits(known.call().bits()),
+        approval: ApprovalId::mint(ids),
+        message: MessageId::mint(ids),
+        record_key,
+        action: if asked.only_checks() { only_checked(checked.action()) } else { checked.action().clone() },
+        session: known.session().map(|session| session.id),
+        service: checked.service().clone(),
+        class: checked.class(),
+        object_key: checked.object_key().map(str::to_owned),
+        weight: checked.weight(),
+        delay: if asked.only_checks() { Span::ZERO } else { checked.delay() },
+        tier: asked.tier(),
+        policy: asked.policy().to_owned(),
+        rule: asked.rule().map(str::to_owned),
+        rates: asked.rates().to_vec(),
+        window,
+        idempotency_key: known.wish().idempotency_key.clone(),
+        allow_duplicate: known.wish().allow_duplicate || checked.effect() == sluice_core::capability::Effect::Read,
+        allowance: asked.allowance(),
+        expiry: gw.config.approvals.expiry,
+        reverses: None,
+        by: None,
+    }
+}

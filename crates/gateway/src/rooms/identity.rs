@@ -1,0 +1,246 @@
+//! Identity: who knocks.
+//!
+//! Takes a credential; gives a [`Visitor`], and for a call by an agent a [`Known`] with its session. Promise:
+//! the three kinds of credential never stand in for each other, and a session belongs to the agent it was
+//! issued to. Unknown callers are counted by the door, not recorded: anyone could fill the record otherwise.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use sluice_core::ids::{KeyId, RequestId, SessionId};
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, AgentName, CallId, CapabilityName, PersonName};
+use sluice_store::{Key, KeyKind, Role, Session};
+
+use crate::{Gateway, No, keys};
+
+/// Someone whose credential works. Made only by [`visitor`].
+#[derive(Debug, Clone)]
+pub struct Visitor {
+    key: Arc<Key>,
+}
+
+/// A request to make a call, from a known agent.
+#[derive(Debug)]
+pub struct Knock {
+    /// Who.
+    pub visitor: Visitor,
+    /// Over which door, for the record.
+    pub door: &'static str,
+    /// The request it came in.
+    pub request: RequestId,
+    /// What.
+    pub wish: Wish,
+}
+
+/// A call as the agent words it.
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// What to do: `email.send`, or `custom:<tool>` with `mode: check`.
+    #[schemars(with = "String")]
+    pub capability: CapabilityName,
+    /// With which arguments.
+    #[serde(default = "empty")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub arguments: Value,
+    /// At which account of the service.
+    #[serde(default)]
+    pub account: Option<String>,
+    /// In which session, as issued by the gateway.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub session_id: Option<SessionId>,
+    /// Makes a repetition of this call the same call, for 30 days.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+    /// Why, in the agent's words. Shown to people as such.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Whether the gateway carries it out, or only says whether the caller may.
+    #[serde(default)]
+    pub mode: Mode,
+    /// How long to wait for the outcome, in milliseconds.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+    /// An identical call was made moments ago, and a second one is meant.
+    #[serde(default)]
+    pub allow_duplicate: bool,
+}
+
+/// Who carries a call out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The gateway.
+    #[default]
+    Execute,
+    /// The caller, if it may.
+    Check,
+}
+
+/// A call whose agent and session are known.
+#[derive(Debug)]
+pub struct Known {
+    call: CallId,
+    agent: AgentName,
+    session: Option<Session>,
+    door: &'static str,
+    request: RequestId,
+    wish: Wish,
+}
+
+/// What the record needs of a call, whatever becomes of it.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// The call.
+    pub call: CallId,
+    /// Who.
+    pub agent: AgentName,
+    /// In which session.
+    pub session: Option<SessionId>,
+    /// What.
+    pub capability: CapabilityName,
+    /// In which request.
+    pub request: RequestId,
+}
+
+const LONGEST_KEY: usize = 255;
+const LONGEST_REASON: usize = 2_000;
+
+fn empty() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+/// Recognises a credential.
+///
+/// # Errors
+/// When it is malformed, unknown, revoked or expired.
+pub fn visitor(gw: &Gateway, token: &str) -> Result<Visitor, No> {
+    let (kind, hash) = keys::hash_of(token).ok_or_else(|| No::new(Code::IdentityUnknown))?;
+    let key = gw.keyring.find(&hash, gw.now()).map_err(No::new)?;
+    let fits = match &key.kind {
+        KeyKind::Agent(_) => kind == keys::KindWord::Agent,
+        KeyKind::Operator(..) => kind == keys::KindWord::Operator,
+        KeyKind::Inbox(_) => kind == keys::KindWord::Inbox,
+    };
+    if fits { Ok(Visitor { key }) } else { Err(No::new(Code::IdentityUnknown)) }
+}
+
+/// Finds the session a call names, and refuses an agent that people have paused.
+///
+/// # Errors
+/// When the visitor is no agent, is paused, or names a session that is not its own.
+pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
+    let Knock { visitor, door, request, wish } = knock;
+    let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+    if gw.keyring.is_paused(&agent) {
+        return Err(No::new(Code::IdentityPaused));
+    }
+    if wish.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > LONGEST_KEY) {
+        return Err(No::saying(Code::SchemaBadName, "an idempotency key has 1 to 255 bytes"));
+    }
+    if wish.reason.as_ref().is_some_and(|reason| reason.chars().count() > LONGEST_REASON) {
+        return Err(No::saying(Code::SchemaWrongType, "a reason has at most 2000 characters"));
+    }
+    let session = match wish.session_id {
+        None => None,
+        Some(id) => {
+            let session = gw.store.session(id).await?;
+            let own = session.filter(|session| session.agent == agent && session.ended_at.is_none());
+            Some(own.ok_or_else(|| No::new(Code::IdentitySession))?)
+        }
+    };
+    Ok(Known { call: CallId::mint(gw.ids.as_ref()), agent, session, door, request, wish })
+}
+
+impl Visitor {
+    /// The agent, if it is one.
+    #[must_use]
+    pub fn agent(&self) -> Option<&AgentName> {
+        match &self.key.kind {
+            KeyKind::Agent(name) => Some(name),
+            KeyKind::Operator(..) | KeyKind::Inbox(_) => None,
+        }
+    }
+
+    /// The operator and what they may do, if it is one.
+    #[must_use]
+    pub fn operator(&self) -> Option<(&PersonName, Role)> {
+        match &self.key.kind {
+            KeyKind::Operator(name, role) => Some((name, *role)),
+            KeyKind::Agent(_) | KeyKind::Inbox(_) => None,
+        }
+    }
+
+    /// As the record knows them; nothing for an inbox key, which acts for nobody.
+    #[must_use]
+    pub fn actor(&self) -> Option<Actor> {
+        match &self.key.kind {
+            KeyKind::Agent(name) => Some(Actor::Agent(name.clone())),
+            KeyKind::Operator(name, _) => Some(Actor::Operator(name.clone())),
+            KeyKind::Inbox(_) => None,
+        }
+    }
+
+    /// Which credential.
+    #[must_use]
+    pub fn key(&self) -> KeyId {
+        self.key.id
+    }
+
+    /// When it stops working.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<sluice_core::Timestamp> {
+        self.key.expires_at
+    }
+}
+
+impl Known {
+    /// The call's id.
+    #[must_use]
+    pub fn call(&self) -> CallId {
+        self.call
+    }
+
+    /// What the record needs of it.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        Trace {
+            call: self.call,
+            agent: self.agent.clone(),
+            session: self.session.as_ref().map(|session| session.id),
+            capability: self.wish.capability.clone(),
+            request: self.request,
+        }
+    }
+
+    /// Over which door it came.
+    #[must_use]
+    pub fn door(&self) -> &'static str {
+        self.door
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn agent(&self) -> &AgentName {
+        &self.agent
+    }
+
+    /// The session, if the call names one.
+    #[must_use]
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
+    /// The call as the agent words it.
+    #[must_use]
+    pub fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    pub(crate) fn take_arguments(&mut self) -> Value {
+        self.wish.arguments.take()
+    }
+}

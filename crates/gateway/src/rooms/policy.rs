@@ -1,0 +1,196 @@
+//! Policy: what the rules say to this call.
+//!
+//! Takes `Checked`, gives `Judged`: a tier with its reasons, raised by a tainted session where there is one.
+//! Refuses what is blocked. Promise: the policy that judged is the one recorded, whole, by its version.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use sluice_core::approval::allowance::{Escalation, Why};
+use sluice_core::batch::Window;
+use sluice_core::capability::Effect;
+use sluice_core::hold::Hold;
+use sluice_core::policy::{Policy, Question, RateKey, Rates, Reason, Verdict};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
+use sluice_store::{Rate, Session};
+
+use super::schema::Checked;
+use crate::services::CHECKED;
+use crate::{Gateway, No};
+
+/// A call with its verdict.
+#[derive(Debug)]
+pub struct Judged {
+    checked: Checked,
+    policy: Arc<Policy>,
+    tier: Tier,
+    rule: Option<String>,
+    rates: Vec<Rate>,
+    why: Vec<Why>,
+}
+
+/// What policy says to an action now.
+#[derive(Debug)]
+pub struct Opinion {
+    /// The rules that were asked.
+    pub policy: Arc<Policy>,
+    /// What they said.
+    pub verdict: Verdict,
+    /// With every escalation.
+    pub tier: Tier,
+    /// Counters that a call counts towards.
+    pub rates: Vec<Rate>,
+    /// Why a person is needed, if one is.
+    pub why: Vec<Why>,
+}
+
+/// Judges a call.
+///
+/// # Errors
+/// When it is blocked, or the counters cannot be read.
+pub(crate) async fn judge(gw: &Gateway, checked: Checked) -> Result<Judged, No> {
+    let session = checked.known().session();
+    let writes = checked.effect() == Effect::Write;
+    let opinion = opinion(gw, checked.action(), session, writes).await?;
+    let Opinion { policy, verdict, tier, rates, why } = opinion;
+    let rule = verdict.decided_by().map(|rule| policy.location(rule));
+    if tier == Tier::Blocked {
+        let mut words = format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
+        if let Some(reason) = verdict.decided_by().and_then(|rule| policy.rule(rule)?.reason.clone()) {
+            words = format!("{words}: {reason}");
+        }
+        let mut no = No::from(Refusal::new(Code::PolicyBlocked).with_text(&words));
+        no.rule = rule;
+        no.call = Some(checked.known().call());
+        return Err(no);
+    }
+    Ok(Judged { checked, policy, tier, rule, rates, why })
+}
+
+/// Asks the policy in force about an action, counters and taint included.
+///
+/// # Errors
+/// When the counters cannot be read.
+pub async fn opinion(gw: &Gateway, action: &Action, session: Option<&Session>, writes: bool) -> Result<Opinion, No> {
+    let policy = gw.policy.get();
+    let now = gw.now();
+    let session_id = session.map(|session| session.id.to_string());
+    let tainted = session.is_some_and(|session| session.tainted_at.is_some());
+    let mut question = Question::new(action.agent(), action.capability(), action.arguments(), now);
+    question.account = action.account();
+    question.session = session_id.as_deref();
+    question.tainted = tainted;
+    let verdict = policy.judge(&question);
+    let limits: Vec<(RateKey, Window)> = verdict
+        .hits()
+        .filter_map(|(_, hit)| {
+            let limit = policy.rule(hit.rule)?.rate?;
+            let most = u32::try_from(limit.max).unwrap_or(u32::MAX);
+            hit.rate.map(|used| (used.key, Window { limit: most, span: limit.window }))
+        })
+        .collect();
+    let mut counted = Counted(HashMap::new());
+    for (key, window) in &limits {
+        let used = gw.store.rate_used(action.agent().clone(), &key.to_string(), window, now).await?;
+        counted.0.insert(*key, u64::from(used));
+    }
+    let verdict = if limits.is_empty() {
+        verdict
+    } else {
+        question.rates = &counted;
+        policy.judge(&question)
+    };
+    let why = why(&verdict, tainted && writes);
+    let tier = if tainted && writes { verdict.tier.raise(Tier::ApprovalRequired) } else { verdict.tier };
+    let rates = limits.into_iter().map(|(key, window)| Rate { rule: key.to_string(), window }).collect();
+    Ok(Opinion { policy, verdict, tier, rates, why })
+}
+
+/// Policy's second look at a held write, just before it leaves.
+///
+/// # Errors
+/// When the counters or the session cannot be read.
+pub async fn look_again(gw: &Gateway, hold: &Hold) -> Result<Opinion, No> {
+    let session = match hold.session {
+        Some(id) => gw.store.session(id).await?,
+        None => None,
+    };
+    // A call that was only checked is judged under the name it would be carried out under.
+    let name = hold.action.capability().as_str();
+    let judged = match name.strip_prefix(CHECKED).map(CapabilityName::new) {
+        Some(Ok(name)) => {
+            let arguments = Value::Object(hold.action.arguments().clone());
+            Action::custom(name, hold.agent().clone(), arguments).unwrap_or_else(|_| hold.action.clone())
+        }
+        Some(Err(_)) | None => hold.action.clone(),
+    };
+    opinion(gw, &judged, session.as_ref(), true).await
+}
+
+/// Every reason for a person to be asked. An empty list means that nobody needs to be.
+fn why(verdict: &Verdict, taint: bool) -> Vec<Why> {
+    let mut found = Vec::new();
+    for reason in verdict.reasons() {
+        let why = match reason {
+            Reason::Rule(_, _, tier) | Reason::Default(tier) if tier >= Tier::ApprovalRequired => Why::Policy,
+            Reason::Rule(..) | Reason::Default(_) => continue,
+            Reason::Rate(..) => Why::Escalation(Escalation::RateLimit),
+            Reason::Broken(_) | Reason::Unknown => Why::Escalation(Escalation::Evaluation),
+        };
+        if !found.contains(&why) {
+            found.push(why);
+        }
+    }
+    if taint {
+        found.push(Why::Escalation(Escalation::Taint));
+    }
+    found
+}
+
+/// Counts read beforehand: policy asks without waiting.
+struct Counted(HashMap<RateKey, u64>);
+
+impl Rates for Counted {
+    fn count(&self, _: &AgentName, key: RateKey, _: Span) -> u64 {
+        // A counter nobody read is as good as full.
+        self.0.get(&key).copied().unwrap_or(u64::MAX)
+    }
+}
+
+impl Judged {
+    pub(crate) fn checked(&self) -> &Checked {
+        &self.checked
+    }
+    pub(crate) fn tier(&self) -> Tier {
+        self.tier
+    }
+    pub(crate) fn policy(&self) -> &str {
+        self.policy.version()
+    }
+    pub(crate) fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+    pub(crate) fn rates(&self) -> &[Rate] {
+        &self.rates
+    }
+    pub(crate) fn why(&self) -> &[Why] {
+        &self.why
+    }
+    pub(crate) fn into_checked(self) -> Checked {
+        self.checked
+    }
+}
+
+/// A stricter answer than the one a write was admitted under, if there is one now.
+#[must_use]
+pub fn stricter(hold: &Hold, opinion: &Opinion) -> Option<Tier> {
+    match opinion.tier {
+        Tier::Blocked => Some(Tier::Blocked),
+        Tier::ApprovalRequired if hold.consent.is_none() && hold.tier < Tier::ApprovalRequired => {
+            Some(Tier::ApprovalRequired)
+        }
+        Tier::ApprovalRequired | Tier::Notify | Tier::Autonomous => None,
+    }
+}

@@ -1,0 +1,206 @@
+//! Rollback: taking back what was done.
+//!
+//! A plan first, then held writes of its own, one for each write taken back. Promise: nothing is put back
+//! unless the object is still exactly as our write left it, so newer work is never overwritten; what cannot
+//! be undone says so in the plan.
+
+use serde::Serialize;
+use serde_json::Value;
+use sluice_core::batch::Window;
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::{Hold, HoldState};
+use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
+use sluice_core::rollback::{Fingerprint, RollbackState};
+use sluice_core::{Action, Actor, ApprovalId, CallId, CapabilityName, HoldId, Span, Tier, Timestamp};
+use sluice_store::{Admission, Admitted, Outcome, Point};
+
+use super::execute::{self, Armed};
+use crate::services::{Found, Performed, Prepared, Trouble};
+use crate::{Gateway, No};
+
+/// The capability a taking-back is recorded under.
+pub const CAPABILITY: &str = "rollback.apply";
+/// How long people can stop a taking-back.
+const DELAY: Span = Span::from_secs(5);
+
+/// What taking one write back would do.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub struct Step {
+    /// The write.
+    #[schemars(with = "String")]
+    pub buffer_id: HoldId,
+    /// What it did.
+    #[schemars(with = "String")]
+    pub capability: CapabilityName,
+    /// Whether it can be taken back now.
+    pub possible: bool,
+    /// Why not, as a stable code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<&'static str>,
+    /// The same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
+    /// Until when it can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub until: Option<String>,
+}
+
+/// Says what taking back these writes would do. Changes nothing.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<Step>, No> {
+    let mut steps = Vec::with_capacity(holds.len());
+    // The latest first: a file edited twice is taken back twice, in the opposite order.
+    for hold in holds.iter().rev() {
+        let found = possible(gw, hold).await?;
+        let (code, until) = match found {
+            Ok((_, until)) => (None, Some(until.to_string())),
+            Err(code) => (Some(code), None),
+        };
+        steps.push(Step {
+            buffer_id: hold.id,
+            capability: hold.action.capability().clone(),
+            possible: code.is_none(),
+            code: code.map(Code::as_str),
+            why: code.map(Code::meaning),
+            until,
+        });
+    }
+    Ok(steps)
+}
+
+/// Whether a write can be taken back now, and until when.
+async fn possible(gw: &Gateway, hold: &Hold) -> Result<Result<(Point, Timestamp), Code>, No> {
+    if !matches!(hold.state, HoldState::Done { .. }) {
+        return Ok(Err(Code::RollbackNotPossible));
+    }
+    let Some(point) = gw.store.rollback_of(hold.id).await? else { return Ok(Err(Code::RollbackIrreversible)) };
+    let RollbackState::Sealed { until, .. } = point.state else {
+        return Ok(Err(match point.state {
+            RollbackState::Expired { .. } => Code::RollbackExpired,
+            _ => Code::RollbackNotPossible,
+        }));
+    };
+    let present = match present(gw, hold, &point).await {
+        Ok(print) => print,
+        Err(code) => return Ok(Err(code)),
+    };
+    Ok(match point.state.check(present, gw.now()) {
+        Ok(()) => Ok((point, until)),
+        Err(error) => Err(Code::from_code(error.code()).unwrap_or(Code::RollbackNotPossible)),
+    })
+}
+
+/// Admits a held write that takes another one back.
+///
+/// # Errors
+/// When it cannot be taken back, or the new write cannot be admitted.
+pub async fn take_back(gw: &Gateway, hold: &Hold, by: Actor) -> Result<HoldId, No> {
+    if let Err(code) = possible(gw, hold).await? {
+        return Err(No::new(code));
+    }
+    let call = CallId::mint(gw.ids.as_ref());
+    let mut record_key = [0; 32];
+    gw.entropy.fill(&mut record_key);
+    let name = CapabilityName::new(CAPABILITY).map_err(|_| No::new(Code::GatewayInternal))?;
+    let arguments = serde_json::json!({"buffer_id": hold.id, "by": by});
+    let action = Action::custom(name, hold.agent().clone(), arguments).map_err(|_| No::new(Code::GatewayInternal))?;
+    let admission = Admission {
+        call,
+        hold: HoldId::from_bits(call.bits()),
+        approval: ApprovalId::mint(gw.ids.as_ref()),
+        message: MessageId::mint(gw.ids.as_ref()),
+        record_key,
+        action,
+        session: None,
+        service: hold.service.clone(),
+        class: EffectClass::Absolute,
+        object_key: hold.object_key.clone(),
+        weight: 1,
+        delay: DELAY,
+        tier: Tier::Notify,
+        policy: gw.policy.get().version().to_owned(),
+        rule: None,
+        rates: Vec::new(),
+        // A person asked for it; the window protects people from agents, not from themselves.
+        window: Window { limit: u32::MAX, span: Span::from_secs(60) },
+        idempotency_key: None,
+        allow_duplicate: false,
+        allowance: None,
+        expiry: gw.config.approvals.expiry,
+        reverses: Some(hold.id),
+        by: Some(by),
+    };
+    match gw.store.admit(admission).await? {
+        Admitted::Held { hold, .. } => {
+            gw.opened_window(hold, DELAY);
+            gw.moved(hold);
+            Ok(hold)
+        }
+        Admitted::Awaiting { hold, .. } | Admitted::Again { hold, .. } => Ok(hold),
+        Admitted::Blocked => Err(No::new(Code::PolicyBlocked)),
+    }
+}
+
+/// One attempt at taking a write back.
+pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> Result<Outcome, No> {
+    let Some(done) = gw.store.hold(reversed).await? else { return Ok(execute::refused(Code::RollbackNotFound)) };
+    let Ok(service) = gw.services.for_service(&done.service) else {
+        return Ok(execute::refused(Code::GatewayUnsupported));
+    };
+    let point = match possible(gw, &done).await? {
+        Ok((point, _)) => point,
+        Err(code) => return Ok(execute::refused(code)),
+    };
+    let RollbackState::Sealed { after, .. } = point.state else {
+        return Ok(execute::refused(Code::RollbackNotPossible));
+    };
+    match execute::arm(gw, undoing, Prepared::default()).await? {
+        Armed::Stopped(outcome) => Ok(outcome),
+        Armed::Permit(permit, _) => match service.undo(*permit, &done, &point.content).await {
+            Ok(performed) => {
+                gw.store.undone(reversed, after, who(undoing)).await?;
+                service.forget(&point.content).await;
+                gw.moved(reversed);
+                Ok(execute::done(Performed { after: None, undo_until: None, ..performed }))
+            }
+            Err(trouble) => Ok(execute::outcome_of(Err(trouble))),
+        },
+    }
+}
+
+/// Finds out whether an interrupted taking-back happened.
+pub(super) async fn look_up(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> Result<Found, No> {
+    let Some(done) = gw.store.hold(reversed).await? else { return Ok(Found::Unknown) };
+    let Some(point) = gw.store.rollback_of(reversed).await? else { return Ok(Found::Unknown) };
+    let receipt = || Performed { receipt: "taken back".into(), result: Value::Null, after: None, undo_until: None };
+    Ok(match &point.state {
+        RollbackState::Undone { .. } => Found::Applied(receipt()),
+        RollbackState::Sealed { before, after, .. } => match present(gw, &done, &point).await {
+            Ok(print) if print == *before => {
+                gw.store.undone(reversed, *after, who(undoing)).await?;
+                Found::Applied(receipt())
+            }
+            Ok(print) if print == *after => Found::Absent,
+            Ok(_) | Err(_) => Found::Unknown,
+        },
+        RollbackState::Captured { .. } | RollbackState::Expired { .. } | RollbackState::Abandoned { .. } => Found::Unknown,
+    })
+}
+
+async fn present(gw: &Gateway, done: &Hold, point: &Point) -> Result<Fingerprint, Code> {
+    let service = gw.services.for_service(&done.service).map_err(|no| no.code())?;
+    service.present(done, &point.content).await.map_err(|trouble| match trouble {
+        Trouble::NotDone(no) | Trouble::Refused(no) => no.code(),
+        Trouble::Unclear => Code::RollbackNotPossible,
+    })
+}
+
+/// Who asked for it, as its own action says.
+fn who(undoing: &Hold) -> Actor {
+    let named = undoing.action.arguments().get("by").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    named.unwrap_or_else(|| Actor::Agent(undoing.agent().clone()))
+}

@@ -1,0 +1,178 @@
+//! What an agent can learn about itself, its rules and the gateway.
+//!
+//! `agent.*` and `system.*`, reads only. Promise: an agent sees its own name, folders, sessions and rules,
+//! and nothing of other agents.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use sluice_core::capability::Catalogue;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::policy::{LivePolicy, Question};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{AgentName, CapabilityName};
+use sluice_store::{Store, StoreError};
+
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+
+/// What can be learnt.
+#[derive(Debug)]
+pub struct About {
+    /// The store.
+    pub store: Arc<Store>,
+    /// The rules in force.
+    pub policy: Arc<LivePolicy>,
+    /// Everything that can be asked.
+    pub catalogue: Arc<Catalogue>,
+    /// What this gateway carries out.
+    pub offered: BTreeSet<CapabilityName>,
+    /// Folders opened to agents, with whom they are open to (nobody named: everyone).
+    pub folders: Vec<(PathBuf, Vec<AgentName>)>,
+    /// The release.
+    pub release: &'static str,
+}
+
+const NAMES: [&str; 7] = [
+    "agent.whoami",
+    "agent.capabilities",
+    "agent.session",
+    "agent.policy",
+    "system.info",
+    "system.time",
+    "system.health",
+];
+
+impl About {
+    /// What it carries out itself.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter()
+    }
+
+    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let arguments = ask.action.arguments();
+        let agent = ask.action.agent();
+        match ask.action.capability().as_str() {
+            "agent.whoami" => Ok(json!({
+                "agent": agent, "session_id": ask.session, "folders": self.folders_of(agent),
+                "policy_version": self.policy.get().version(),
+            })),
+            "agent.capabilities" => {
+                let category = arguments.get("category").and_then(Value::as_str);
+                Ok(json!({"capabilities": self.capabilities(agent, category, ask.now)}))
+            }
+            "agent.session" => self.session(ask).await,
+            "agent.policy" => Ok(self.rules(agent, ask.now)),
+            "system.info" => Ok(json!({"name": "Sluicegate", "release": self.release, "node": self.store.node()})),
+            "system.time" => time(ask, arguments.get("timezone").and_then(Value::as_str)),
+            "system.health" => {
+                let freezes = self.store.freezes().await.map_err(refuse)?;
+                let scopes: Vec<String> = freezes.iter().map(|freeze| freeze.scope.to_string()).collect();
+                Ok(json!({"status": "ok", "frozen": scopes}))
+            }
+            _ => Err(Refusal::new(Code::GatewayUnsupported)),
+        }
+    }
+
+    /// Every capability of this gateway with what policy says to it, as far as that can be told without
+    /// arguments.
+    #[must_use]
+    pub fn capabilities(&self, agent: &AgentName, category: Option<&str>, now: sluice_core::Timestamp) -> Vec<Value> {
+        let policy = self.policy.get();
+        let nothing = Map::new();
+        let wanted = |name: &CapabilityName| category.is_none_or(|category| name.as_str().starts_with(category));
+        self.catalogue
+            .iter()
+            .filter(|spec| self.offered.contains(&spec.name) && wanted(&spec.name))
+            .map(|spec| {
+                let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
+                let mut told = super::describe(spec);
+                // Conditions may decide otherwise once there are arguments.
+                told["tier_without_arguments"] = verdict.tier.as_str().into();
+                told
+            })
+            .collect()
+    }
+
+    async fn session(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let Some(id) = ask.session else { return Ok(json!({"session_id": null})) };
+        let session = self.store.session(id).await.map_err(refuse)?;
+        let session = session.ok_or_else(|| Refusal::new(Code::IdentitySession))?;
+        Ok(json!({
+            "session_id": session.id, "client": session.client, "opened_at": session.opened_at.to_string(),
+            "has_task": session.task.is_some(), "tainted": session.tainted_at.is_some(),
+        }))
+    }
+
+    fn rules(&self, agent: &AgentName, now: sluice_core::Timestamp) -> Value {
+        let policy = self.policy.get();
+        let nothing = Map::new();
+        let tiers: Map<String, Value> = self
+            .catalogue
+            .iter()
+            .filter(|spec| self.offered.contains(&spec.name))
+            .map(|spec| {
+                let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
+                (spec.name.to_string(), verdict.tier.as_str().into())
+            })
+            .collect();
+        json!({"version": policy.version(), "agent": agent, "tiers_without_arguments": tiers})
+    }
+
+    /// Folders an agent may name.
+    #[must_use]
+    pub fn folders_of(&self, agent: &AgentName) -> Vec<String> {
+        let open = |agents: &[AgentName]| agents.is_empty() || agents.contains(agent);
+        self.folders.iter().filter(|(_, agents)| open(agents)).map(|(path, _)| path.display().to_string()).collect()
+    }
+}
+
+fn time(ask: &Ask, zone: Option<&str>) -> Result<Value, Refusal> {
+    let now = jiff::Timestamp::from_millisecond(ask.now.as_millis()).map_err(|_| Refusal::new(Code::GatewayClock))?;
+    let zone = zone.unwrap_or("UTC");
+    let local = now.in_tz(zone).map_err(|_| {
+        Refusal::new(Code::SchemaWrongType).with_text("timezone is a name such as Europe/Berlin")
+    })?;
+    Ok(json!({
+        "utc": ask.now.to_string(), "local": local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(), "timezone": zone,
+        "unix_ms": ask.now.as_millis(),
+    }))
+}
+
+fn refuse(error: StoreError) -> Refusal {
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+}
+
+/// Nothing here changes anything, so nothing can be prepared, performed or undone.
+fn nothing<'a, Out: Send + 'a>() -> Work<'a, Result<Out, Trouble>> {
+    Box::pin(std::future::ready(Err(Trouble::refused(Code::GatewayUnsupported))))
+}
+
+impl Service for About {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        NAMES.contains(&capability.as_str())
+    }
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(self.answer(ask))
+    }
+    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        nothing()
+    }
+    fn perform<'a>(&'a self, _: Permit, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+        nothing()
+    }
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(std::future::ready(Found::Absent))
+    }
+    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        nothing()
+    }
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        nothing()
+    }
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,170 @@
+//! Alerts: what agents tell people.
+//!
+//! An alert of an agent is a message like any other of the outbox, quoted as the agent's words. Promise: an
+//! agent sees and acknowledges only its own.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::{MessageId, SessionId};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, Actor, CapabilityName};
+use sluice_store::{AlertFilter, Message, Severity, Store, StoreError};
+
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+
+/// The longest message, in characters.
+const LONGEST: usize = 4_000;
+
+/// Alerts to people.
+#[derive(Debug)]
+pub struct Alerts {
+    store: Arc<Store>,
+}
+
+impl Alerts {
+    /// On this store.
+    #[must_use]
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store }
+    }
+
+    async fn list(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let arguments = ask.action.arguments();
+        let open_only = match arguments.get("status").and_then(Value::as_str) {
+            None | Some("all") => false,
+            Some("open") => true,
+            Some(_) => return Err(Refusal::new(Code::SchemaWrongType).with_text("status is `open` or `all`")),
+        };
+        let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(50).clamp(1, 200);
+        let filter = AlertFilter { open_only, severity_at_least: Severity::Info, agent: Some(ask.action.agent().clone()) };
+        let limit = u32::try_from(limit).unwrap_or(50);
+        let found = self.store.alerts(filter, None, limit).await.map_err(refuse)?;
+        let alerts: Vec<Value> = found.iter().map(as_json).collect();
+        Ok(json!({"alerts": alerts, "total": alerts.len()}))
+    }
+
+    async fn act(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
+        let by = Actor::Agent(hold.agent().clone());
+        // The message is named after the write, so that sending it twice is sending it once.
+        let own = MessageId::from_bits(permit.hold().bits());
+        let (receipt, result) = match verb(&hold.action) {
+            "send" => {
+                let message = self.message(&hold.action, own).map_err(Trouble::Refused)?;
+                self.store.alert(message, by).await.map_err(trouble)?;
+                (own.to_string(), json!({"alert_id": own}))
+            }
+            "acknowledge" => {
+                let id = alert_id(&hold.action).map_err(Trouble::Refused)?;
+                self.store.acknowledge(id, by).await.map_err(trouble)?;
+                (id.to_string(), json!({"alert_id": id, "acknowledged": true}))
+            }
+            _ => return Err(Trouble::refused(Code::GatewayUnsupported)),
+        };
+        Ok(Performed { receipt, result, after: None, undo_until: None })
+    }
+
+    fn message(&self, action: &Action, id: MessageId) -> Result<Message, Refusal> {
+        let arguments = action.arguments();
+        let text = arguments.get("message").and_then(Value::as_str).unwrap_or_default();
+        if text.is_empty() || text.chars().count() > LONGEST {
+            return Err(Refusal::new(Code::SchemaWrongType).with_text("a message has 1 to 4000 characters"));
+        }
+        let severity = match arguments.get("severity").and_then(Value::as_str).unwrap_or("info") {
+            "info" => Severity::Info,
+            "warning" => Severity::Warning,
+            "critical" => Severity::Critical,
+            _ => {
+                let text = "severity is `info`, `warning` or `critical`";
+                return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
+            }
+        };
+        let body = json!({"agent": action.agent(), "words": text, "context": arguments.get("context")});
+        Ok(Message { id, topic: "alert.agent".into(), severity, body })
+    }
+}
+
+/// An alert as agents and operators see it.
+#[must_use]
+pub fn as_json(alert: &sluice_store::Alert) -> Value {
+    json!({
+        "alert_id": alert.message.id,
+        "topic": alert.message.topic,
+        "severity": alert.message.severity.as_str(),
+        "body": alert.message.body,
+        "created_at": alert.created_at.to_string(),
+        "sent_by": alert.sent_by,
+        "acknowledged_by": alert.acknowledged.as_ref().map(|(by, _)| by),
+        "acknowledged_at": alert.acknowledged.as_ref().map(|(_, at)| at.to_string()),
+    })
+}
+
+impl Service for Alerts {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        ["alerts.send", "alerts.list", "alerts.acknowledge"].contains(&capability.as_str())
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(std::future::ready(match verb(action) {
+            "send" => self.message(action, MessageId::from_bits(0)).map(drop),
+            _ => alert_id(action).map(drop),
+        }))
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(self.list(ask))
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(self.act(hold, permit))
+    }
+
+    /// Doing it again is doing it once.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(std::future::ready(Found::Absent))
+    }
+
+    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn verb(action: &Action) -> &str {
+    action.capability().as_str().rsplit('.').next().unwrap_or_default()
+}
+
+fn alert_id(action: &Action) -> Result<MessageId, Refusal> {
+    let text = action.arguments().get("alert_id").and_then(Value::as_str).unwrap_or_default();
+    text.parse().map_err(|_| Refusal::new(Code::SchemaBadName))
+}
+
+fn refuse(error: StoreError) -> Refusal {
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+}
+
+fn trouble(error: StoreError) -> Trouble {
+    let no = refuse(error);
+    match no.code() {
+        Code::StoreNotFound => Trouble::Refused(no),
+        _ => Trouble::NotDone(no),
+    }
+}

@@ -1,0 +1,267 @@
+//! The filesystem service: files below the folders an operator opened.
+//!
+//! Takes reads and permitted writes on absolute paths; answers from the disk itself. Promise: nothing
+//! outside an opened root is ever read, listed or written, whatever a path looks like and whoever swaps
+//! names meanwhile; a write is whole or absent; what it replaced is kept until it can no longer be
+//! undone; and a write that was cut off is settled by looking, not by asking a person.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, AgentName, Clock};
+use tokio::sync::Semaphore;
+
+use self::arguments::Arguments;
+use self::plan::{Plan, Working};
+use self::put::trouble;
+use self::roots::Scope;
+use self::watch::Watches;
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+
+mod arguments;
+mod carry;
+mod content;
+mod edit;
+mod open;
+mod plan;
+mod print;
+mod put;
+mod read;
+mod roots;
+mod search;
+mod trash;
+mod walk;
+mod watch;
+
+pub use roots::{Agents, Root, Roots, StartError};
+pub use watch::{Change, ChangeKind, Changes};
+
+/// How many calls are worked on at the same time. Each may hold a file or two in memory.
+const AT_ONCE: usize = 4;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Files(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    scope: Scope,
+    watches: Watches,
+    clock: Shared,
+    /// Bounds the memory and the threads of this service.
+    turns: Arc<Semaphore>,
+    /// Writes of this gateway check and replace one at a time.
+    writing: Mutex<()>,
+}
+
+/// A clock that can stand in a struct that is printed.
+struct Shared(Arc<dyn Clock>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl Files {
+    /// Opens every root.
+    ///
+    /// # Errors
+    /// When a root cannot be opened or the kernel cannot confine paths to it.
+    pub fn new(roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        let scope = Scope::open(roots)?;
+        let watches = Watches::new(Arc::clone(&clock)).map_err(|source| StartError::Watch { source })?;
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        Ok(Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing: Mutex::new(()) })))
+    }
+
+    /// The one absolute spelling of a path, for policy to judge. Looks at no file.
+    ///
+    /// # Errors
+    /// When it is not a path below a root that is open to the agent.
+    pub fn normalise(&self, agent: &AgentName, text: &str) -> Result<String, Refusal> {
+        self.0.scope.normalise(agent, text)
+    }
+
+    /// The roots open to an agent, and whether each is only read.
+    #[must_use]
+    pub fn roots_of(&self, agent: &AgentName) -> Vec<(String, bool)> {
+        self.0.scope.open_to(agent).map(|ground| (ground.path.clone(), ground.read_only)).collect()
+    }
+
+    /// What a watch of this agent saw after a number; nothing if it has no such watch.
+    #[must_use]
+    pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
+        self.0.watches.changes(agent, watch_id, after)
+    }
+
+    /// Ends a watch of this agent; whether there was one.
+    pub fn unwatch(&self, agent: &AgentName, watch_id: &str) -> bool {
+        self.0.watches.end(agent, watch_id)
+    }
+
+    /// Runs work that blocks, on a thread that may. Gives nothing if the work itself broke down.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
+        let turn = Arc::clone(&self.0.turns).acquire_owned().await.ok()?;
+        let inner = Arc::clone(&self.0);
+        let work = move || {
+            // Given back when the work ends, even if nobody waits for it any more.
+            let _turn = turn;
+            work(&inner)
+        };
+        tokio::task::spawn_blocking(work).await.ok()
+    }
+}
+
+impl Inner {
+    fn answer(&self, ask: &Asked) -> Result<Value, Refusal> {
+        let arguments = Arguments(ask.action.arguments());
+        let place = self.scope.locate(ask.action.agent(), arguments.need("path")?)?;
+        match ask.action.capability().as_str() {
+            "filesystem.read" => read::read(&self.scope, &place, arguments),
+            "filesystem.list" => read::list(&self.scope, &place, arguments),
+            "filesystem.stat" => read::stat(&self.scope, &place),
+            "filesystem.search" => search::search(&self.scope, &place, arguments),
+            "filesystem.search_content" => content::search_content(&self.scope, &place, arguments),
+            "filesystem.watch" => {
+                let watch_id = format!("watch_{:032x}", ask.call.bits());
+                self.watches.begin(&self.scope, watch::Begin { agent: ask.action.agent(), place, watch_id, arguments })
+            }
+            _ => Err(Refusal::new(Code::GatewayUnsupported)),
+        }
+    }
+
+    fn prepare(&self, hold: &Hold) -> Result<Prepared, Refusal> {
+        let Some(plan) = plan::make(&self.scope, hold, self.clock.0.now())? else { return Ok(Prepared::default()) };
+        Ok(Prepared { handle: None, before: Some((plan.write()?, plan.before())) })
+    }
+
+    fn perform(&self, permit: Permit, before: Option<&[u8]>) -> Result<Performed, Trouble> {
+        let working =
+            Working { scope: &self.scope, hold: permit.hold(), action: permit.action(), now: self.clock.0.now() };
+        let Some(before) = before else { return show(working) };
+        let plan = Plan::read(before).map_err(trouble)?;
+        if plan.hold != permit.hold() {
+            return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+        }
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        carry::perform(working, &plan)
+    }
+
+    fn undo(&self, done: &Hold, before: &[u8]) -> Result<Performed, Trouble> {
+        let plan = Plan::read(before).map_err(trouble)?;
+        if plan.hold != done.id {
+            return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+        }
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        carry::undo(&self.scope, &plan)
+    }
+
+    fn look_up(&self, hold: &Hold, before: Option<&[u8]>) -> Found {
+        // A call that only shows leaves nothing, and can be repeated.
+        let Some(before) = before else { return Found::Absent };
+        match Plan::read(before) {
+            Ok(plan) if hold.reverses.is_some() => carry::look_up_undo(&self.scope, &plan),
+            Ok(plan) => carry::look_up(&self.scope, &hold.action, &plan),
+            Err(_) => Found::Unknown,
+        }
+    }
+
+    fn present(&self, before: &[u8]) -> Result<Fingerprint, Refusal> {
+        let plan = Plan::read(before)?;
+        plan.look(&self.scope).map(|now| plan.with(&now))
+    }
+}
+
+/// What is needed of a read once it is on another thread.
+struct Asked {
+    action: Action,
+    call: sluice_core::CallId,
+}
+
+/// An edit that is only shown.
+fn show(working: Working<'_>) -> Result<Performed, Trouble> {
+    if working.action.capability().as_str() != "filesystem.edit" || !working.arguments().flag("dry_run") {
+        return Err(Trouble::Refused(Refusal::new(Code::FilesFailed).because("a write without its plan")));
+    }
+    let edit = working.edit().map_err(trouble)?;
+    Ok(Performed { receipt: "shown".into(), result: edit.answer("preview"), after: None, undo_until: None })
+}
+
+impl Service for Files {
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(async move {
+            let asked = Asked { action: ask.action.clone(), call: ask.call };
+            self.blocking(move |inner| inner.answer(&asked)).await.unwrap_or_else(|| Err(broken()))
+        })
+    }
+
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(async move {
+            let hold = hold.clone();
+            let prepared = self.blocking(move |inner| inner.prepare(&hold)).await;
+            prepared.unwrap_or_else(|| Err(broken())).map_err(trouble)
+        })
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        _hold: &'a Hold,
+        before: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move {
+            let before = before.map(<[u8]>::to_vec);
+            let performed = self.blocking(move |inner| inner.perform(permit, before.as_deref())).await;
+            performed.unwrap_or(Err(Trouble::Unclear))
+        })
+    }
+
+    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(async move {
+            let (hold, before) = (hold.clone(), before.map(<[u8]>::to_vec));
+            self.blocking(move |inner| inner.look_up(&hold, before.as_deref())).await.unwrap_or(Found::Unknown)
+        })
+    }
+
+    fn present<'a>(&'a self, _done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(async move {
+            let before = before.to_vec();
+            let present = self.blocking(move |inner| inner.present(&before)).await;
+            present.unwrap_or_else(|| Err(broken())).map_err(trouble)
+        })
+    }
+
+    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move {
+            let (done, before) = (done.clone(), before.to_vec());
+            let undone = self.blocking(move |inner| {
+                // Spent here, on the thread that does the work.
+                let _spent = permit;
+                inner.undo(&done, &before)
+            });
+            undone.await.unwrap_or(Err(Trouble::Unclear))
+        })
+    }
+
+    fn forget<'a>(&'a self, before: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(async move {
+            let before = before.to_vec();
+            let forgotten =
+                self.blocking(move |inner| Plan::read(&before).and_then(|plan| carry::forget(&inner.scope, &plan)));
+            if let Some(Err(refusal)) = forgotten.await {
+                tracing::warn!(code = refusal.code().as_str(), "old contents of a write could not be removed");
+            }
+        })
+    }
+}
+
+fn broken() -> Refusal {
+    Refusal::new(Code::FilesFailed).because("the work broke down")
+}
+
+#[cfg(test)]
+mod tests;

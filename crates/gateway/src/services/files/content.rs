@@ -1,0 +1,144 @@
+//! Finding lines in files: `search_content`.
+//!
+//! Takes a folder or a file and a pattern; gives lines, files, counts or a total. Promise: patterns run
+//! in linear time, and what is read and answered is bounded; an answer that is not whole says so. Files
+//! that are not text, are too large, or may not be read are counted as skipped.
+
+use std::collections::BTreeMap;
+
+use rustix::fs::FileType;
+use serde_json::{Value, json};
+use sluice_core::refusal::Refusal;
+
+use super::arguments::{Arguments, odd};
+use super::open::{kind, size};
+use super::roots::{Place, Scope};
+use super::walk::{Found, Walk};
+
+/// Lines in one answer.
+const LINES: usize = 1_000;
+/// Files or groups in one answer.
+const GROUPS: usize = 1_000;
+/// Characters shown of a line.
+const LINE: usize = 400;
+/// Largest file that is searched.
+const FILE: u64 = 16 << 20;
+/// Bytes read in one search.
+const READ: u64 = 512 << 20;
+/// Bytes of all keys of groups.
+const KEYS: usize = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Total,
+    CountByFile,
+    CountByFolder,
+    CountByExtension,
+    CountByMatch,
+    Files,
+    Lines,
+}
+
+/// Lines in files below a folder.
+pub(crate) fn search_content(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+    let expression = arguments.expression()?;
+    let wanted = wanted(arguments)?;
+    let mut walk = Walk::of(scope, place, false)?;
+    let (mut lines, mut groups, mut keys) = (Vec::new(), BTreeMap::<String, u64>::new(), 0_usize);
+    let (mut total, mut searched, mut skipped, mut left, mut cut) = (0_u64, 0_u64, 0_u64, READ, false);
+    for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {
+        let Some(text) = text_of(scope, &found, &mut left) else {
+            skipped += 1;
+            continue;
+        };
+        searched += 1;
+        let mut count = |key: &str, by: u64| {
+            if let Some(present) = groups.get_mut(key) {
+                *present += by;
+            } else if keys + key.len() <= KEYS {
+                keys += key.len();
+                groups.insert(key.to_owned(), by);
+            } else {
+                cut = true;
+            }
+        };
+        let mut here = 0_u64;
+        for (n, line) in text.lines().enumerate().filter(|(_, line)| expression.is_match(line)) {
+            here += 1;
+            match wanted {
+                Wanted::CountByMatch => expression.find_iter(line).for_each(|hit| count(hit.as_str(), 1)),
+                Wanted::Lines if lines.len() < LINES => {
+                    let shown: String = line.chars().take(LINE).collect();
+                    lines.push(json!({"path": found.place.path, "line": n + 1, "text": shown}));
+                }
+                _ => {}
+            }
+        }
+        total += here;
+        if here > 0 {
+            match wanted {
+                Wanted::CountByFile | Wanted::Files => count(&found.place.path, here),
+                Wanted::CountByFolder => count(found.way.rsplit_once('/').map_or(".", |(folder, _)| folder), here),
+                Wanted::CountByExtension => {
+                    count(found.place.name().rsplit_once('.').map_or("", |(_, end)| end), here);
+                }
+                Wanted::CountByMatch | Wanted::Total | Wanted::Lines => {}
+            }
+        }
+    }
+    cut |= walk.cut || left == 0;
+    let mut answer = json!({"total_matches": total, "files_searched": searched, "files_skipped": skipped});
+    let (key, value, more) = match wanted {
+        Wanted::Total => ("path", json!(place.path), false),
+        Wanted::Lines => {
+            let more = total > lines.len() as u64;
+            ("matches", Value::Array(lines), more)
+        }
+        Wanted::Files => {
+            let shown: Vec<&String> = groups.keys().take(GROUPS).collect();
+            ("files", json!(shown), groups.len() > GROUPS)
+        }
+        Wanted::CountByFile | Wanted::CountByFolder | Wanted::CountByExtension | Wanted::CountByMatch => {
+            let more = groups.len() > GROUPS;
+            let mut counts: Vec<(String, u64)> = groups.into_iter().collect();
+            counts.sort_by(|(_, one), (_, other)| other.cmp(one));
+            let shown = counts.into_iter().take(GROUPS).map(|(key, count)| json!({"key": key, "count": count}));
+            ("counts", shown.collect(), more)
+        }
+    };
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert(key.into(), value);
+        answer.insert("truncated".into(), (cut || more).into());
+    }
+    Ok(answer)
+}
+
+/// The shortest answer that was asked for.
+fn wanted(arguments: Arguments<'_>) -> Result<Wanted, Refusal> {
+    if arguments.flag("total_only") {
+        return Ok(Wanted::Total);
+    }
+    match arguments.text("count_by") {
+        Some("file") => Ok(Wanted::CountByFile),
+        Some("dir") => Ok(Wanted::CountByFolder),
+        Some("extension") => Ok(Wanted::CountByExtension),
+        Some("match") => Ok(Wanted::CountByMatch),
+        Some(_) => Err(odd("count_by", "`file`, `dir`, `extension` or `match`")),
+        None if arguments.flag("files_only") => Ok(Wanted::Files),
+        None => Ok(Wanted::Lines),
+    }
+}
+
+/// A file as text, if it is one and there is budget left.
+fn text_of(scope: &Scope, found: &Found, left: &mut u64) -> Option<String> {
+    if size(&found.stat) > FILE {
+        return None;
+    }
+    let Some(rest) = left.checked_sub(size(&found.stat)) else {
+        *left = 0;
+        return None;
+    };
+    *left = rest;
+    let content = scope.see(&found.place, true).ok()?.content?;
+    String::from_utf8(content).ok().filter(|text| !text.contains('\0'))
+}

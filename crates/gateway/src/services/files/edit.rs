@@ -1,0 +1,255 @@
+//! Replacing text inside files: `edit`.
+//!
+//! Takes a file or a folder, a pattern and its replacement; gives what each file would become. Promise:
+//! nothing here writes; the number of places is checked before anything is; the same file gives the
+//! same result twice.
+
+use std::borrow::Cow;
+
+use rustix::fs::FileType;
+use serde_json::{Value, json};
+use sluice_core::refusal::{Code, Refusal};
+
+use super::arguments::{Arguments, odd};
+use super::open::{WHOLE, kind, size};
+use super::print::Seen;
+use super::roots::{Place, Scope};
+use super::walk::Walk;
+
+/// Files changed by one edit.
+const FILES: usize = 500;
+/// Files left out that are named.
+const SKIPPED: usize = 100;
+/// Bytes of the difference that is shown.
+const DIFF: usize = 64 << 10;
+/// How far around a place its line is looked for, in bytes.
+const LINE: usize = 2_000;
+
+/// A file that would change.
+#[derive(Debug)]
+pub(crate) struct Edited {
+    pub place: Place,
+    pub seen: Seen,
+    pub text: String,
+    pub places: u64,
+}
+
+/// An edit, worked out.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub files: Vec<Edited>,
+    pub skipped: Vec<Value>,
+    pub total: u64,
+    pub diff: String,
+}
+
+/// What is replaced by what.
+#[derive(Debug)]
+pub(crate) struct Replacing<'a> {
+    expression: regex::Regex,
+    with: &'a str,
+    /// Whether `$1` means something in it.
+    expands: bool,
+}
+
+/// One place in a text.
+struct Spot<'t> {
+    from: usize,
+    to: usize,
+    new: Cow<'t, str>,
+}
+
+/// Works an edit out and checks the number of places.
+pub(crate) fn work_out(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Edit, Refusal> {
+    let replacing = Replacing::new(arguments)?;
+    let glob = arguments.glob("include_glob")?;
+    let expected = arguments.count("expected_replacements")?;
+    let all = arguments.flag("replace_all");
+    if all && expected.is_some() {
+        return Err(odd("replace_all", "left out when `expected_replacements` is given"));
+    }
+    let mut edit = Edit { files: Vec::new(), skipped: Vec::new(), total: 0, diff: String::new() };
+    let stat = scope.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
+    let mut left = WHOLE;
+    if kind(&stat) == FileType::Directory {
+        let mut walk = Walk::below(scope, place, arguments.flag("include_all"))?;
+        for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {
+            if glob.as_ref().is_some_and(|glob| !glob.takes(&found.way)) {
+                continue;
+            }
+            left = left.checked_sub(size(&found.stat)).ok_or_else(too_much)?;
+            if let Err(refusal) = edit.take(scope, &found.place, &replacing) {
+                match refusal.code() {
+                    Code::FilesTooLarge => return Err(refusal),
+                    code if edit.skipped.len() < SKIPPED => {
+                        edit.skipped.push(json!({"path": found.place.path, "reason": code.as_str()}));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if walk.cut {
+            return Err(too_much());
+        }
+    } else {
+        edit.take(scope, place, &replacing)?;
+    }
+    let right = if all { edit.total > 0 } else { edit.total == expected.unwrap_or(1) };
+    if !right {
+        let wanted = if all { "at least 1".to_owned() } else { expected.unwrap_or(1).to_string() };
+        let words = format!("found {} places and expected {wanted}; nothing was changed", edit.total);
+        return Err(Refusal::new(Code::FilesCount).with_text(&words));
+    }
+    Ok(edit)
+}
+
+impl Edit {
+    fn take(&mut self, scope: &Scope, place: &Place, replacing: &Replacing<'_>) -> Result<(), Refusal> {
+        let mut seen = scope.see(place, true)?;
+        let old = seen.content.take().ok_or_else(|| Refusal::new(Code::FilesNotAFile))?;
+        let old = text_of(old)?;
+        let places = replacing.places(&old)?;
+        if places.is_empty() {
+            return Ok(());
+        }
+        if self.files.len() == FILES {
+            return Err(too_much());
+        }
+        self.total += places.len() as u64;
+        show(&mut self.diff, place, &old, &places);
+        let text = apply(&old, &places);
+        seen.content = Some(old.into_bytes());
+        self.files.push(Edited { place: place.clone(), seen, text, places: places.len() as u64 });
+        Ok(())
+    }
+
+    /// The answer, with what became of it.
+    pub fn answer(&self, applied: &str) -> Value {
+        let per_file: Vec<Value> =
+            self.files.iter().map(|file| json!({"path": file.place.path, "replacements": file.places})).collect();
+        json!({
+            "applied": applied,
+            "total_replacements": self.total,
+            "files_changed": self.files.len(),
+            "per_file": per_file,
+            "skipped": self.skipped,
+            "diff": self.diff,
+        })
+    }
+}
+
+impl<'a> Replacing<'a> {
+    /// From the arguments of a call.
+    pub fn new(arguments: Arguments<'a>) -> Result<Self, Refusal> {
+        let (expression, with) = (arguments.expression()?, arguments.need("replace")?);
+        Ok(Self { expression, with, expands: arguments.flag("regex") })
+    }
+
+    /// Every place in a text, and what comes there.
+    fn places<'t>(&'t self, old: &str) -> Result<Vec<Spot<'t>>, Refusal> {
+        let (mut places, mut grown) = (Vec::new(), 0_u64);
+        for captures in self.expression.captures_iter(old) {
+            let Some(whole) = captures.get(0) else { continue };
+            let new: Cow<'t, str> = if self.expands {
+                let mut new = String::new();
+                captures.expand(self.with, &mut new);
+                new.into()
+            } else {
+                self.with.into()
+            };
+            // Counted as it goes, so that a short pattern and a long replacement cannot fill the memory.
+            grown += 32 + new.len() as u64;
+            if grown > WHOLE {
+                return Err(Refusal::new(Code::FilesTooLarge).with_text("the result would be too large"));
+            }
+            places.push(Spot { from: whole.start(), to: whole.end(), new });
+        }
+        Ok(places)
+    }
+}
+
+fn apply(old: &str, places: &[Spot<'_>]) -> String {
+    let (mut new, mut at) = (String::with_capacity(old.len()), 0);
+    for place in places {
+        new.push_str(old.get(at..place.from).unwrap_or_default());
+        new.push_str(&place.new);
+        at = place.to;
+    }
+    new.push_str(old.get(at..).unwrap_or_default());
+    new
+}
+
+/// Adds the lines that change to what people are shown, until that is long enough.
+fn show(diff: &mut String, place: &Place, old: &str, places: &[Spot<'_>]) {
+    if diff.len() >= DIFF {
+        return;
+    }
+    diff.push_str(&format!("--- {0}\n+++ {0}\n", place.path));
+    let (mut line, mut counted) = (1, 0);
+    let mut rest = places;
+    while let Some((first, _)) = rest.split_first() {
+        let start = line_start(old, first.from);
+        let (mut end, mut taken) = (line_end(old, first.to), 1);
+        // Places on the same lines are shown together.
+        while let Some(next) = rest.get(taken).filter(|next| next.from < end) {
+            end = line_end(old, next.to.max(end));
+            taken += 1;
+        }
+        let (here, others) = rest.split_at(taken);
+        rest = others;
+        line += old.get(counted..start).unwrap_or_default().matches('\n').count();
+        counted = start;
+        let shifted: Vec<Spot<'_>> = here
+            .iter()
+            .map(|place| Spot { from: place.from - start, to: place.to - start, new: (&*place.new).into() })
+            .collect();
+        let before = old.get(start..end).unwrap_or_default();
+        diff.push_str(&format!("@@ line {line} @@\n"));
+        for (sign, text) in [('-', before), ('+', &apply(before, &shifted))] {
+            for line in text.split('\n') {
+                diff.push(sign);
+                diff.push_str(line);
+                diff.push('\n');
+            }
+        }
+        if diff.len() >= DIFF {
+            let end = (0..=DIFF).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or(0);
+            diff.truncate(end);
+            diff.push_str("\n(more is not shown)\n");
+            return;
+        }
+    }
+}
+
+/// Where the line of a place begins, or as far back as is looked.
+fn line_start(text: &str, at: usize) -> usize {
+    let bytes = text.as_bytes();
+    let floor = at.saturating_sub(LINE);
+    let found = (floor..at).rev().find(|n| bytes.get(*n) == Some(&b'\n')).map(|n| n + 1);
+    found.unwrap_or_else(|| (floor..=at).find(|n| text.is_char_boundary(*n)).unwrap_or(at))
+}
+
+/// Where the line of a place ends, or as far on as is looked.
+fn line_end(text: &str, at: usize) -> usize {
+    let bytes = text.as_bytes();
+    let ceiling = (at + LINE).min(text.len());
+    let found = (at..ceiling).find(|n| bytes.get(*n) == Some(&b'\n'));
+    found.unwrap_or_else(|| (at..=ceiling).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(at))
+}
+
+/// What a file becomes, once more, when it is written.
+pub(crate) fn again(arguments: Arguments<'_>, old: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    let old = text_of(old)?;
+    let replacing = Replacing::new(arguments)?;
+    let places = replacing.places(&old)?;
+    Ok(apply(&old, &places).into_bytes())
+}
+
+fn text_of(content: Vec<u8>) -> Result<String, Refusal> {
+    let text = String::from_utf8(content).map_err(|_| Refusal::new(Code::FilesEncoding))?;
+    if text.contains('\0') { Err(Refusal::new(Code::FilesEncoding)) } else { Ok(text) }
+}
+
+fn too_much() -> Refusal {
+    Refusal::new(Code::FilesTooLarge).with_text("more files or bytes than one edit takes; name a smaller part")
+}

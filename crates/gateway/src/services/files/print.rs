@@ -1,0 +1,167 @@
+//! Prints: what an object looked like, in one canonical line.
+//!
+//! Takes a place; gives `absent`, `folder`, or `file <mode> <size> <sha256>`. Promise: two prints are
+//! equal exactly if a person would call the objects the same; a file that changes while it is read has
+//! no print. Files too large to be read whole are known by their inode and time instead of a hash.
+
+use std::fmt::Write as _;
+use std::io::Read;
+
+use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use sluice_core::hex;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+
+use super::open::{Opened, WHOLE, kind, refusal, refusal_of, size, untouched};
+use super::roots::{Place, Scope};
+
+/// How often a file that changes under our eyes is read again.
+const TRIES: u32 = 3;
+
+/// The state of one object, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Print(String);
+
+/// What was found at a place.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub print: Print,
+    /// As it was when it was read; nothing if there is nothing.
+    pub stat: Option<Stat>,
+    /// What is in it, if it was asked for and is a file.
+    pub content: Option<Vec<u8>>,
+}
+
+impl Print {
+    /// Nothing there.
+    pub fn absent() -> Self {
+        Self("absent".into())
+    }
+
+    /// A folder, whatever is in it.
+    pub fn folder() -> Self {
+        Self("folder".into())
+    }
+
+    /// A file.
+    pub fn file(mode: u32, content: &[u8]) -> Self {
+        Self::hashed(mode, content.len() as u64, &Sha256::digest(content))
+    }
+
+    /// What is in a file, whatever its permissions.
+    pub fn content(size: u64, checksum: &str) -> Self {
+        Self(format!("file 0 {size} {checksum}"))
+    }
+
+    fn hashed(mode: u32, size: u64, hash: &[u8]) -> Self {
+        Self(format!("file {:o} {size} {}", mode & 0o7777, hex::encode(hash)))
+    }
+
+    fn large(stat: &Stat) -> Self {
+        let (dev, ino) = (stat.st_dev, stat.st_ino);
+        let (mode, time) = (stat.st_mode & 0o7777, (stat.st_mtime, stat.st_mtime_nsec));
+        Self(format!("large {mode:o} {} {dev} {ino} {}.{:09}", size(stat), time.0, time.1))
+    }
+
+    /// Whether there is nothing.
+    pub fn is_absent(&self) -> bool {
+        self.0 == "absent"
+    }
+
+    /// Whether it is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.0 == "folder"
+    }
+
+    /// The permissions of a file.
+    pub fn mode(&self) -> Option<u32> {
+        u32::from_str_radix(self.0.split(' ').nth(1)?, 8).ok()
+    }
+
+    /// How large a file is.
+    pub fn size(&self) -> Option<u64> {
+        self.0.split(' ').nth(2)?.parse().ok()
+    }
+
+    /// The SHA-256 of a file, unless it is a large one.
+    pub fn checksum(&self) -> Option<&str> {
+        self.0.strip_prefix("file ").and_then(|rest| rest.split(' ').nth(2))
+    }
+}
+
+impl Scope {
+    /// The print of what is at a place.
+    pub fn print(&self, place: &Place) -> Result<Print, Refusal> {
+        self.see(place, false).map(|seen| seen.print)
+    }
+
+    /// The print of what is at a place, and its content if that is wanted.
+    pub fn see(&self, place: &Place, content: bool) -> Result<Seen, Refusal> {
+        for _ in 0..TRIES {
+            let stat = match self.look(place)? {
+                None => return Ok(Seen { print: Print::absent(), stat: None, content: None }),
+                Some(stat) => stat,
+            };
+            if kind(&stat) == FileType::Directory {
+                return Ok(Seen { print: Print::folder(), stat: Some(stat), content: None });
+            }
+            self.check_file(&stat)?;
+            let mut opened = match self.file(place) {
+                Err(gone) if gone.code() == Code::FilesNotFound => continue,
+                other => other?,
+            };
+            if size(&opened.stat) > WHOLE {
+                if content {
+                    return Err(Refusal::new(Code::FilesTooLarge));
+                }
+                return Ok(Seen { print: Print::large(&opened.stat), stat: Some(opened.stat), content: None });
+            }
+            if let Some(seen) = read_still(&mut opened, content)? {
+                return Ok(seen);
+            }
+        }
+        Err(Refusal::new(Code::FilesChanged))
+    }
+}
+
+/// Reads a file whole; nothing if it changed meanwhile.
+fn read_still(opened: &mut Opened, keep: bool) -> Result<Option<Seen>, Refusal> {
+    let (mut hash, mut read) = (Sha256::new(), 0_u64);
+    let mut content = keep.then(Vec::new);
+    let mut buffer = vec![0; 128 << 10];
+    loop {
+        let count = match opened.file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(again) if again.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(refusal_of(&error)),
+        };
+        let part = buffer.get(..count).unwrap_or_default();
+        read += count as u64;
+        if read > WHOLE {
+            return Ok(None);
+        }
+        hash.update(part);
+        if let Some(content) = &mut content {
+            content.extend_from_slice(part);
+        }
+    }
+    let now = rustix::fs::fstat(&opened.file).map_err(refusal)?;
+    let still = untouched(&opened.stat, &now) && read == size(&now);
+    let print = Print::hashed(now.st_mode, read, &hash.finalize());
+    Ok(still.then_some(Seen { print, stat: Some(now), content }))
+}
+
+/// One print of several objects, in their order.
+pub(crate) fn fingerprint<'p>(objects: impl IntoIterator<Item = (&'p str, &'p Print)>) -> Fingerprint {
+    let mut text = String::new();
+    for (path, print) in objects {
+        // The length keeps a line break in a path from looking like another object. Writing into a
+        // String cannot fail.
+        let _ = writeln!(text, "{} {} {path}", print.0, path.len());
+    }
+    Fingerprint::of(text.as_bytes())
+}

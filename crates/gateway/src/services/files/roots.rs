@@ -1,0 +1,394 @@
+//! Roots: the folders an operator opened, and what a path of an agent means below them.
+//!
+//! Takes the text of a path and who asks; gives a [`Place`]: a root and the way below it. Promise: one
+//! place has one spelling, `..` is never resolved but refused, a place is always below a root that is
+//! open to the agent, and what the gateway keeps for itself (`.sluice-…`) cannot be named.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use sluice_core::AgentName;
+use sluice_core::refusal::{Code, Refusal};
+
+/// Names that begin like this, in any case, are the gateway's own.
+const OWN: &str = ".sluice-";
+/// Longest path, in bytes; what Linux takes.
+const LONGEST_PATH: usize = 4095;
+/// Longest name in a path, in bytes.
+const LONGEST_NAME: usize = 255;
+/// Kernel file systems. Nothing below them is a file in the sense of this service.
+const NEVER: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Who may use a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agents {
+    /// Every agent.
+    All,
+    /// These.
+    Named(Vec<AgentName>),
+}
+
+/// A folder opened to agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Absolute path on the host. Symbolic links in it are the operator's business and are followed.
+    pub path: String,
+    /// To whom it is open.
+    pub agents: Agents,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+/// All folders opened to agents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// The folders. Where one lies in another, the inner one counts for what is in it.
+    pub list: Vec<Root>,
+    /// Whether files with several names are read and replaced. Without it they are refused, because
+    /// one of their names may lie outside.
+    pub allow_hard_links: bool,
+}
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Not the path of a folder that can be opened to agents.
+    #[error("the root `{path}` must be an absolute path without `.`, `..` and empty parts, below `/` and outside /proc, /sys and /dev")]
+    Path {
+        /// As configured.
+        path: String,
+    },
+    /// The same folder twice.
+    #[error("the root `{path}` is listed twice")]
+    Twice {
+        /// As configured.
+        path: String,
+    },
+    /// It is not there, not a folder, or closed to us.
+    #[error("the root `{path}` cannot be opened")]
+    Open {
+        /// As configured.
+        path: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel cannot confine a path to a folder.
+    #[error("this kernel has no openat2 (Linux 5.6), without which paths cannot be confined to their root")]
+    NoConfinement,
+    /// Changes cannot be watched.
+    #[error("changes of files cannot be watched")]
+    Watch {
+        /// What the kernel said.
+        source: notify::Error,
+    },
+}
+
+/// A root, opened.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub path: String,
+    pub folder: OwnedFd,
+    pub agents: Agents,
+    pub read_only: bool,
+}
+
+/// Every root, opened.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub grounds: Vec<Ground>,
+    pub hard_links: bool,
+}
+
+/// Somewhere below a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Which root, by its number.
+    pub ground: usize,
+    /// The absolute path.
+    pub path: String,
+    /// The way from the root; empty for the root itself.
+    pub way: String,
+}
+
+impl Scope {
+    /// Opens every root, once.
+    pub fn open(roots: Roots) -> Result<Self, StartError> {
+        let mut grounds: Vec<Ground> = Vec::with_capacity(roots.list.len());
+        for root in roots.list {
+            let usable = spelling(&root.path).is_ok_and(|normal| normal == root.path)
+                && root.path != "/"
+                && !NEVER.iter().any(|never| way_below(never, &root.path).is_some());
+            if !usable {
+                return Err(StartError::Path { path: root.path });
+            }
+            if grounds.iter().any(|ground| ground.path == root.path) {
+                return Err(StartError::Twice { path: root.path });
+            }
+            let folder = match rustix::fs::openat(
+                CWD,
+                root.path.as_str(),
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            ) {
+                Ok(folder) => folder,
+                Err(errno) => return Err(StartError::Open { path: root.path, source: errno.into() }),
+            };
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let probe = rustix::fs::openat2(&folder, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
+            if probe.is_err_and(|errno| errno == Errno::NOSYS) {
+                return Err(StartError::NoConfinement);
+            }
+            grounds.push(Ground { path: root.path, folder, agents: root.agents, read_only: root.read_only });
+        }
+        Ok(Self { grounds, hard_links: roots.allow_hard_links })
+    }
+
+    /// The one spelling of a path, for this agent.
+    pub fn normalise(&self, agent: &AgentName, text: &str) -> Result<String, Refusal> {
+        self.locate(agent, text).map(|place| place.path)
+    }
+
+    /// The roots open to an agent.
+    pub fn open_to(&self, agent: &AgentName) -> impl Iterator<Item = &Ground> {
+        self.grounds.iter().filter(|ground| ground.is_open_to(agent))
+    }
+
+    /// What a path of an agent means.
+    pub fn locate(&self, agent: &AgentName, text: &str) -> Result<Place, Refusal> {
+        let open = || self.grounds.iter().enumerate().filter(|(_, ground)| ground.is_open_to(agent));
+        let path = if text.starts_with('/') {
+            spelling(text)?
+        } else {
+            let mut roots = open();
+            match (roots.next(), roots.next()) {
+                (Some((_, only)), None) if !text.is_empty() => spelling(&format!("{}/{text}", only.path))?,
+                _ => return Err(out_of_scope("the path is relative; name it from `/` on")),
+            }
+        };
+        if path.split('/').any(is_own) {
+            return Err(Refusal::new(Code::FilesOutOfScope));
+        }
+        open()
+            .filter_map(|(n, ground)| Some((n, ground, way_below(&ground.path, &path)?)))
+            .max_by_key(|(_, ground, _)| ground.path.len())
+            .map(|(ground, _, way)| Place { ground, way: way.to_owned(), path: path.clone() })
+            .ok_or_else(|| Refusal::new(Code::FilesOutOfScope))
+    }
+
+    /// A place in a root that is known by its path, whoever it is open to now.
+    pub fn within(&self, root: &str, way: &str) -> Result<Place, Refusal> {
+        let ground = self.grounds.iter().position(|ground| ground.path == root);
+        let ground = ground.ok_or_else(|| out_of_scope("the folder is no longer opened to any agent"))?;
+        Ok(Place { ground, path: format!("{root}/{way}"), way: way.to_owned() })
+    }
+
+    /// The root a place is in.
+    pub fn ground(&self, place: &Place) -> Result<&Ground, Refusal> {
+        self.grounds.get(place.ground).ok_or_else(|| Refusal::new(Code::FilesOutOfScope))
+    }
+
+    /// The root a place is in, if it may be written to.
+    pub fn writable(&self, place: &Place) -> Result<&Ground, Refusal> {
+        let ground = self.ground(place)?;
+        if ground.read_only {
+            return Err(Refusal::new(Code::FilesDenied).with_text("this folder is opened for reading only"));
+        }
+        if place.way.is_empty() {
+            return Err(out_of_scope("the root itself cannot be written, moved or deleted"));
+        }
+        Ok(ground)
+    }
+}
+
+impl Ground {
+    fn is_open_to(&self, agent: &AgentName) -> bool {
+        match &self.agents {
+            Agents::All => true,
+            Agents::Named(names) => names.contains(agent),
+        }
+    }
+}
+
+impl Place {
+    /// The folder it is in, as a way from the root, and its name there. Nothing for the root itself.
+    pub fn split(&self) -> Option<(&str, &str)> {
+        match self.way.rsplit_once('/') {
+            Some(split) => Some(split),
+            None if self.way.is_empty() => None,
+            None => Some(("", &self.way)),
+        }
+    }
+
+    /// Something in this folder.
+    pub fn child(&self, name: &str) -> Self {
+        let way = if self.way.is_empty() { name.to_owned() } else { format!("{}/{name}", self.way) };
+        Self { ground: self.ground, path: format!("{}/{name}", self.path), way }
+    }
+
+    /// Its name; of the root, the root's.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// Whether the gateway keeps this name for itself.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.as_bytes().get(..OWN.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN.as_bytes()))
+}
+
+/// Whether a new file may have this name: one that reads as what it is.
+pub(crate) fn check_new_name(name: &str) -> Result<(), Refusal> {
+    let hides = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    if name.chars().any(hides) {
+        let words = "a new name must not contain control, invisible or direction-changing characters";
+        return Err(Refusal::new(Code::SchemaBadName).with_text(words));
+    }
+    Ok(())
+}
+
+/// An absolute path without `.`, empty parts or a slash at its end. `..` is refused, not resolved:
+/// what it means depends on links, and nobody needs it.
+fn spelling(text: &str) -> Result<String, Refusal> {
+    if text.contains('\0') {
+        return Err(out_of_scope("the path has a NUL byte in it"));
+    }
+    let mut path = String::with_capacity(text.len());
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => return Err(out_of_scope("`..` is not taken in paths")),
+            long if long.len() > LONGEST_NAME => return Err(out_of_scope("a name in the path is too long")),
+            name => {
+                path.push('/');
+                path.push_str(name);
+            }
+        }
+    }
+    if path.len() > LONGEST_PATH {
+        return Err(out_of_scope("the path is too long"));
+    }
+    if path.is_empty() {
+        path.push('/');
+    }
+    Ok(path)
+}
+
+/// The rest of a path below another; empty if they are the same.
+fn way_below<'p>(root: &str, path: &'p str) -> Option<&'p str> {
+    let rest = path.strip_prefix(root)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+}
+
+fn out_of_scope(words: &str) -> Refusal {
+    Refusal::new(Code::FilesOutOfScope).with_text(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn agent(name: &str) -> AgentName {
+        AgentName::new(name).unwrap()
+    }
+
+    fn root(path: &std::path::Path, agents: Agents) -> Root {
+        Root { path: path.to_str().unwrap().to_owned(), agents, read_only: false }
+    }
+
+    /// `books` for the clerk, `books/inner` for everybody.
+    fn nested() -> (tempfile::TempDir, Scope, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let books = folder.path().join("books");
+        std::fs::create_dir_all(books.join("inner")).unwrap();
+        let list = vec![root(&books, Agents::Named(vec![agent("clerk")])), root(&books.join("inner"), Agents::All)];
+        let scope = Scope::open(Roots { list, allow_hard_links: false }).unwrap();
+        (folder, scope, books.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_path_has_one_spelling_and_dots_are_not_resolved() {
+        let (_folder, scope, books) = nested();
+        let clerk = agent("clerk");
+        for same in [format!("{books}/a"), format!("{books}//a/"), format!("{books}/./a/."), format!("/{books}/a")] {
+            assert_eq!(scope.normalise(&clerk, &same).unwrap(), format!("{books}/a"), "{same}");
+        }
+        for bad in [
+            format!("{books}/x/../a"),
+            format!("{books}/.."),
+            format!("{books}/a\0"),
+            format!("{books}x/a"),
+            format!("{books}/{}", "x".repeat(256)),
+            format!("{books}{}", "/x".repeat(2100)),
+            format!("{books}/.sluice-trash"),
+            format!("{books}/inner/.SLUICE-Trash/buf_1/a"),
+            format!("{books}/.sluice-new-1"),
+            "/".into(),
+            "/etc/passwd".into(),
+            "/proc/self/root/etc/passwd".into(),
+            "..".into(),
+            String::new(),
+        ] {
+            assert_eq!(scope.normalise(&clerk, &bad).unwrap_err().code(), Code::FilesOutOfScope, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_root_is_open_only_to_whom_it_was_opened_and_the_inner_one_counts() {
+        let (_folder, scope, books) = nested();
+        let (clerk, guest) = (agent("clerk"), agent("guest"));
+        assert_eq!(scope.locate(&clerk, &format!("{books}/a")).unwrap().ground, 0);
+        let inner = scope.locate(&clerk, &format!("{books}/inner/a")).unwrap();
+        assert_eq!((inner.ground, inner.way.as_str()), (1, "a"));
+        assert!(scope.locate(&guest, &format!("{books}/a")).is_err());
+        assert!(scope.locate(&guest, &format!("{books}/innerer")).is_err());
+        assert_eq!(scope.locate(&guest, &format!("{books}/inner")).unwrap().way, "");
+    }
+
+    #[test]
+    fn a_relative_path_is_taken_only_by_an_agent_with_exactly_one_root() {
+        let (_folder, scope, books) = nested();
+        assert_eq!(scope.normalise(&agent("guest"), "x/y").unwrap(), format!("{books}/inner/x/y"));
+        assert!(scope.normalise(&agent("clerk"), "x/y").is_err());
+        assert!(scope.normalise(&agent("guest"), "../x").is_err());
+    }
+
+    #[test]
+    fn roots_that_cannot_be_confined_are_refused_at_start() {
+        let open = |path: &str| {
+            Scope::open(Roots {
+                list: vec![Root { path: path.into(), agents: Agents::All, read_only: false }],
+                allow_hard_links: false,
+            })
+        };
+        for bad in ["/", "/proc", "/proc/self", "/dev", "/sys/kernel", "srv", "/srv/", "/srv/../etc", ""] {
+            assert!(matches!(open(bad), Err(StartError::Path { .. })), "{bad}");
+        }
+        assert!(matches!(open("/no/such/folder/anywhere"), Err(StartError::Open { .. })));
+    }
+
+    #[test]
+    fn new_names_must_read_as_what_they_are() {
+        for bad in ["a\u{202e}fdp.exe", "a\nb", "a\u{200b}", "\u{feff}a", "a\u{2066}b", "a\u{7f}", "a\u{e0041}"] {
+            assert_eq!(check_new_name(bad).unwrap_err().code(), Code::SchemaBadName, "{bad:?}");
+        }
+        for fine in ["Bücher 2024.txt", "日本.md", ".profile", "а (cyrillic)"] {
+            assert!(check_new_name(fine).is_ok(), "{fine}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn spelling_twice_changes_nothing_and_never_climbs(text in "(/|/\\.|/\\.\\.|/a|/b|/\u{e9}|\\.\\.|\\.){0,12}") {
+            if let Ok(once) = spelling(&text) {
+                prop_assert_eq!(spelling(&once).unwrap(), once.clone());
+                prop_assert!(once.split('/').skip(1).all(|part| part != ".." && part != "." ), "{}", once);
+            }
+        }
+    }
+}

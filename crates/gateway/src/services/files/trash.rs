@@ -1,0 +1,148 @@
+//! The trash: what was deleted, and what is kept to go back to.
+//!
+//! `<root>/.sluice-trash/<hold id>/` holds the deleted object under its own name, or the old contents of
+//! what a write replaced (`before`, `before-1`, …). `<hold id>.origin` beside it says where a deleted
+//! object came from. Promise: same file system, so that moving in and out is one step; closed to
+//! everyone but the gateway; no agent can name or see it.
+
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{HoldId, Timestamp};
+
+use super::open::{open_below, refusal, refusal_of};
+use super::put::write_own;
+use super::roots::{Ground, Place, Scope};
+
+/// The folder, in each root.
+pub(crate) const TRASH: &str = ".sluice-trash";
+/// Most deleted objects looked through for one to bring back.
+const LOOKED_THROUGH: usize = 10_000;
+/// Most bytes of a note.
+const NOTE: u64 = 64 << 10;
+
+/// Where a deleted object came from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Origin {
+    /// Its absolute path.
+    pub path: String,
+    /// When it was deleted.
+    pub at: Timestamp,
+    /// Until when it can be brought back.
+    pub until: Timestamp,
+}
+
+/// Where the trash of a write is, as a way from the root.
+pub(crate) fn way(hold: HoldId, name: &str) -> String {
+    format!("{TRASH}/{hold}/{name}")
+}
+
+/// The name of the n-th old content of a write.
+pub(crate) fn kept_name(n: usize) -> String {
+    if n == 0 { "before".into() } else { format!("before-{n}") }
+}
+
+/// What an agent is told: not a path, but enough to choose among several deleted versions.
+pub(crate) fn shown(way: &str) -> String {
+    way.strip_prefix(TRASH).unwrap_or_default().trim_start_matches('/').to_owned()
+}
+
+/// The folder of a write, made if need be.
+pub(crate) fn folder(ground: &Ground, hold: HoldId) -> Result<OwnedFd, Refusal> {
+    let root = open_folder(&ground.folder, ".")?;
+    let trash = own_folder(&root, TRASH)?;
+    own_folder(&trash, &hold.to_string())
+}
+
+/// Keeps an old content.
+pub(crate) fn keep(ground: &Ground, hold: HoldId, name: &str, content: &[u8]) -> Result<(), Refusal> {
+    write_own(&folder(ground, hold)?, name, content)
+}
+
+/// Notes where an object will have come from.
+pub(crate) fn note(ground: &Ground, hold: HoldId, origin: &Origin) -> Result<(), Refusal> {
+    folder(ground, hold)?;
+    let text = serde_json::to_vec(origin).map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
+    write_own(&open_folder(&ground.folder, TRASH)?, &origin_name(hold), &text)
+}
+
+/// The deleted object that came from a path: the one named, or the one deleted last.
+pub(crate) fn find(scope: &Scope, from: &Place, named: Option<&str>, now: Timestamp) -> Result<Place, Refusal> {
+    let nothing = || Refusal::new(Code::FilesNotFound).with_text("nothing that was deleted there can be brought back");
+    let ground = scope.ground(from)?;
+    let trash = match open_below(&ground.folder, TRASH, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT) => return Err(nothing()),
+        other => other.map_err(refusal)?,
+    };
+    let mut latest: Option<(Timestamp, HoldId, Place)> = None;
+    for entry in Dir::read_from(&trash).map_err(refusal)?.take(LOOKED_THROUGH) {
+        let entry = entry.map_err(refusal)?;
+        let hold = entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".origin")?.parse().ok());
+        let Some(hold) = hold else { continue };
+        let Some(origin) = read_note(&trash, hold).filter(|origin| origin.path == from.path && origin.until > now)
+        else {
+            continue;
+        };
+        let item = scope.within(&ground.path, &way(hold, from.name()))?;
+        let later = latest.as_ref().is_none_or(|(at, id, _)| (*at, *id) < (origin.at, hold));
+        if later && named.is_none_or(|named| named == shown(&item.way)) && scope.look(&item)?.is_some() {
+            latest = Some((origin.at, hold, item));
+        }
+    }
+    latest.map(|(_, _, item)| item).ok_or_else(nothing)
+}
+
+/// Removes all that was kept for a write.
+pub(crate) fn forget(ground: &Ground, hold: HoldId) -> Result<(), Refusal> {
+    let Ok(trash) = open_folder(&ground.folder, TRASH) else { return Ok(()) };
+    let name = hold.to_string();
+    if let Ok(folder) = open_folder(&trash, &name) {
+        for entry in Dir::read_from(&folder).map_err(refusal)? {
+            let entry = entry.map_err(refusal)?;
+            let inside = entry.file_name();
+            if matches!(inside.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            match rustix::fs::unlinkat(&folder, inside, AtFlags::empty()) {
+                Err(Errno::ISDIR) => rustix::fs::unlinkat(&folder, inside, AtFlags::REMOVEDIR).map_err(refusal)?,
+                other => other.map_err(refusal)?,
+            }
+        }
+        rustix::fs::unlinkat(&trash, name.as_str(), AtFlags::REMOVEDIR).map_err(refusal)?;
+    }
+    match rustix::fs::unlinkat(&trash, origin_name(hold).as_str(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(refusal(errno)),
+    }
+}
+
+fn origin_name(hold: HoldId) -> String {
+    format!("{hold}.origin")
+}
+
+fn read_note(trash: &OwnedFd, hold: HoldId) -> Option<Origin> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = open_below(trash, &origin_name(hold), flags, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    std::fs::File::from(file).take(NOTE).read_to_end(&mut text).map_err(|error| refusal_of(&error)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn open_folder(below: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
+    open_below(below, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(refusal)
+}
+
+/// A folder only we may enter, made and recorded on disk if need be.
+fn own_folder(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) => rustix::fs::fsync(parent).map_err(refusal)?,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(refusal(errno)),
+    }
+    open_folder(parent, name)
+}

@@ -1,0 +1,362 @@
+//! State: what agents keep, for a session, for themselves, or shared by all.
+//!
+//! Values live in the store with their versions. Promise: the same write applied twice changes nothing the
+//! second time, a shared value is only replaced at the version its writer saw, and what was replaced can be
+//! put back as long as nobody wrote since.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::SessionId;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
+use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
+
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::config;
+
+/// The longest key, in characters.
+const LONGEST_KEY: usize = 512;
+/// Most keys in one list.
+const PAGE: u32 = 1_000;
+
+/// What agents keep.
+#[derive(Debug)]
+pub struct State {
+    store: Arc<Store>,
+    quotas: config::State,
+}
+
+/// What is needed to put a value back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    shelf: String,
+    key: String,
+    item: Option<KeptItem>,
+}
+
+/// A value as it was.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptItem {
+    value: String,
+    version: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    by: AgentName,
+    size: u64,
+}
+
+/// A capability of this service, taken apart.
+struct Wanted<'a> {
+    shelf: Shelf,
+    verb: &'a str,
+    arguments: &'a Map<String, Value>,
+}
+
+impl State {
+    /// On this store, within these bounds.
+    #[must_use]
+    pub fn new(store: Arc<Store>, quotas: config::State) -> Self {
+        Self { store, quotas }
+    }
+
+    fn quota(&self, shelf: &Shelf) -> u64 {
+        match shelf {
+            Shelf::Session(_) => self.quotas.session.as_bytes(),
+            Shelf::Persistent(_) => self.quotas.persistent.as_bytes(),
+            Shelf::Shared => self.quotas.shared.as_bytes(),
+        }
+    }
+
+    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let wanted = wanted(&ask.action, ask.session)?;
+        let Wanted { shelf, verb, arguments } = &wanted;
+        let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+        match *verb {
+            "get" => {
+                let version = arguments.get("version").and_then(Value::as_u64);
+                let item = self.store.state_get(shelf.clone(), wanted.key()?, version).await.map_err(store)?;
+                if item.is_none() && version.is_some() {
+                    return Err(Refusal::new(Code::StateVersion));
+                }
+                Ok(told(shelf, item))
+            }
+            "list" => {
+                let prefix = text("prefix").unwrap_or_default().to_owned();
+                let items = self.store.state_list(shelf.clone(), prefix, None, PAGE).await.map_err(store)?;
+                let used = self.store.state_usage(shelf.clone()).await.map_err(store)?;
+                Ok(listed(shelf, &items, used))
+            }
+            "query" => {
+                let prefix = text("prefix").unwrap_or_default().to_owned();
+                let items = self.store.state_query(shelf.clone(), prefix, PAGE).await.map_err(store)?;
+                let entries: Vec<Value> = items.iter().map(|item| json!({"key": item.key, "value": value_of(item), "version": item.version})).collect();
+                Ok(json!({"count": entries.len(), "entries": entries}))
+            }
+            "history" => {
+                let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(100).clamp(1, 100);
+                let limit = u32::try_from(limit).unwrap_or(100);
+                let items = self.store.state_history(shelf.clone(), wanted.key()?, limit).await.map_err(store)?;
+                let versions: Vec<Value> = items.iter().map(|item| json!({"version": item.version, "updated_at": item.updated_at.to_string(), "size": item.size})).collect();
+                Ok(json!({"count": versions.len(), "versions": versions}))
+            }
+            _ => Err(Refusal::new(Code::GatewayUnsupported)),
+        }
+    }
+
+    async fn change(&self, hold: &Hold, id: HoldId) -> Result<Performed, Trouble> {
+        let wanted = wanted(&hold.action, hold.session).map_err(Trouble::Refused)?;
+        let Wanted { shelf, verb, arguments } = &wanted;
+        let by = hold.agent().clone();
+        let expected = arguments.get("expected_version").and_then(Value::as_u64);
+        let key = || wanted.key().map_err(Trouble::Refused);
+        let (receipt, result, after) = match *verb {
+            "set" => {
+                let value = arguments.get("value").cloned().unwrap_or(Value::Null).to_string();
+                let set = StateSet {
+                    hold: id,
+                    shelf: shelf.clone(),
+                    key: key()?,
+                    value: value.clone(),
+                    by,
+                    expected,
+                    quota: self.quota(shelf),
+                };
+                let changed = self.store.state_set(set).await.map_err(trouble)?;
+                let before = changed.previous.as_ref().map(value_of).unwrap_or(Value::Null);
+                let result = match shelf {
+                    Shelf::Session(_) => json!({"previous_value": before, "overwritten": changed.previous.is_some()}),
+                    Shelf::Persistent(_) => json!({"version": changed.version, "previous_version": changed.previous.map(|item| item.version)}),
+                    Shelf::Shared => json!({"version": changed.version}),
+                };
+                (format!("version {}", changed.version), result, Some(print(Some(&value))))
+            }
+            "delete" => {
+                let gone = self.store.state_delete(id, shelf.clone(), key()?, by, expected).await.map_err(trouble)?;
+                let result = match shelf {
+                    Shelf::Session(_) => json!({"deleted": gone.is_some(), "previous_value": gone.as_ref().map(value_of)}),
+                    Shelf::Persistent(_) | Shelf::Shared => json!({"deleted": gone.is_some()}),
+                };
+                ("deleted".to_owned(), result, Some(print(None)))
+            }
+            "clear" => match shelf {
+                Shelf::Session(session) => {
+                    let gone = self.store.state_clear(id, *session).await.map_err(trouble)?;
+                    ("cleared".to_owned(), json!({"removed_count": gone}), None)
+                }
+                Shelf::Persistent(_) | Shelf::Shared => return Err(Trouble::refused(Code::GatewayUnsupported)),
+            },
+            _ => return Err(Trouble::refused(Code::GatewayUnsupported)),
+        };
+        Ok(Performed { receipt, result, after, undo_until: None })
+    }
+
+    async fn before(&self, hold: &Hold) -> Result<Prepared, Trouble> {
+        let wanted = wanted(&hold.action, hold.session).map_err(Trouble::Refused)?;
+        if wanted.verb == "clear" {
+            return Ok(Prepared::default());
+        }
+        let key = wanted.key().map_err(Trouble::Refused)?;
+        let item = self.store.state_get(wanted.shelf.clone(), key.clone(), None).await.map_err(trouble)?;
+        let print = print(item.as_ref().map(|item| item.value.as_str()));
+        let item = item.map(|Item { value, version, created_at, updated_at, by, size, .. }| KeptItem {
+            value,
+            version,
+            created_at,
+            updated_at,
+            by,
+            size,
+        });
+        let kept = Kept { shelf: shelf_text(&wanted.shelf), key, item };
+        let content = serde_json::to_vec(&kept).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
+        Ok(Prepared { handle: None, before: Some((content, print)) })
+    }
+
+    async fn put_back(&self, permit: Permit, before: &[u8]) -> Result<Performed, Trouble> {
+        let (shelf, kept) = kept(before)?;
+        let current = self.store.state_get(shelf.clone(), kept.key.clone(), None).await.map_err(trouble)?;
+        let seen = current.map(|item| item.version);
+        let Kept { key, item, .. } = kept;
+        let item = item.map(|KeptItem { value, version, created_at, updated_at, by, size }| Item {
+            key: key.clone(),
+            value,
+            version,
+            created_at,
+            updated_at,
+            by,
+            size,
+        });
+        self.store.state_put_back(permit.hold(), shelf, key, item, seen).await.map_err(trouble)?;
+        Ok(Performed { receipt: "put back".into(), result: json!({"restored": true}), after: None, undo_until: None })
+    }
+}
+
+impl Service for State {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        let Some((shelf, verb)) = parts(capability) else { return false };
+        match shelf {
+            "session" => ["get", "set", "delete", "list", "clear"].contains(&verb),
+            "persistent" => ["get", "set", "delete", "list", "query", "history"].contains(&verb),
+            "shared" => ["get", "set", "delete", "list"].contains(&verb),
+            _ => false,
+        }
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let wanted = wanted(action, session)?;
+            let Some(expected) = wanted.arguments.get("expected_version").and_then(Value::as_u64) else { return Ok(()) };
+            let item = self.store.state_get(wanted.shelf.clone(), wanted.key()?, None).await.map_err(store)?;
+            let current = item.map_or(0, |item| item.version);
+            if current == expected {
+                return Ok(());
+            }
+            let text = format!("the value is at version {current}, not {expected}");
+            Err(Refusal::new(Code::StateConflict).with_text(&text))
+        })
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(self.answer(ask))
+    }
+
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(self.before(hold))
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move { self.change(hold, permit.hold()).await })
+    }
+
+    /// Applying it again is harmless: the value remembers the write that made it.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(std::future::ready(Found::Absent))
+    }
+
+    fn present<'a>(&'a self, _: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(async move {
+            let (shelf, kept) = kept(before)?;
+            let item = self.store.state_get(shelf, kept.key, None).await.map_err(trouble)?;
+            Ok(print(item.as_ref().map(|item| item.value.as_str())))
+        })
+    }
+
+    fn undo<'a>(&'a self, permit: Permit, _: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(self.put_back(permit, before))
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Wanted<'_> {
+    fn key(&self) -> Result<String, Refusal> {
+        let key = self.arguments.get("key").and_then(Value::as_str).unwrap_or_default();
+        let usable = !key.is_empty() && key.chars().count() <= LONGEST_KEY && !key.chars().any(char::is_control);
+        if usable { Ok(key.to_owned()) } else { Err(Refusal::new(Code::StateKey)) }
+    }
+}
+
+fn wanted(action: &Action, session: Option<SessionId>) -> Result<Wanted<'_>, Refusal> {
+    let (shelf, verb) = parts(action.capability()).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))?;
+    let shelf = match shelf {
+        "session" => Shelf::Session(session.ok_or_else(|| Refusal::new(Code::StateNoSession))?),
+        "persistent" => Shelf::Persistent(action.agent().clone()),
+        "shared" => Shelf::Shared,
+        _ => return Err(Refusal::new(Code::GatewayUnsupported)),
+    };
+    Ok(Wanted { shelf, verb, arguments: action.arguments() })
+}
+
+/// `state.<shelf>.<verb>`.
+fn parts(capability: &CapabilityName) -> Option<(&str, &str)> {
+    capability.as_str().strip_prefix("state.")?.split_once('.')
+}
+
+fn value_of(item: &Item) -> Value {
+    serde_json::from_str(&item.value).unwrap_or(Value::Null)
+}
+
+fn told(shelf: &Shelf, item: Option<Item>) -> Value {
+    let Some(item) = item else { return json!({"found": false, "value": null}) };
+    let mut told = json!({
+        "found": true, "value": value_of(&item), "version": item.version, "updated_at": item.updated_at.to_string(),
+    });
+    match shelf {
+        Shelf::Session(_) => told = json!({"found": true, "value": value_of(&item)}),
+        Shelf::Persistent(_) => told["created_at"] = item.created_at.to_string().into(),
+        Shelf::Shared => told["owner_agent"] = item.by.as_str().into(),
+    }
+    told
+}
+
+fn listed(shelf: &Shelf, items: &[Item], used: u64) -> Value {
+    match shelf {
+        Shelf::Session(_) => {
+            let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
+            json!({"count": keys.len(), "keys": keys})
+        }
+        Shelf::Persistent(_) | Shelf::Shared => {
+            let entries: Vec<Value> = items
+                .iter()
+                .map(|item| json!({"key": item.key, "version": item.version, "size": item.size, "updated_at": item.updated_at.to_string()}))
+                .collect();
+            json!({"count": entries.len(), "entries": entries, "total_size_bytes": used})
+        }
+    }
+}
+
+/// A print of a value, or of its absence.
+fn print(value: Option<&str>) -> Fingerprint {
+    match value {
+        Some(value) => Fingerprint::of(format!("value {value}").as_bytes()),
+        None => Fingerprint::of(b"absent"),
+    }
+}
+
+fn shelf_text(shelf: &Shelf) -> String {
+    match shelf {
+        Shelf::Session(id) => format!("session {id}"),
+        Shelf::Persistent(agent) => format!("persistent {agent}"),
+        Shelf::Shared => "shared".into(),
+    }
+}
+
+fn kept(before: &[u8]) -> Result<(Shelf, Kept), Trouble> {
+    let broken = || Trouble::refused(Code::RollbackNotPossible);
+    let kept: Kept = serde_json::from_slice(before).map_err(|_| broken())?;
+    let shelf = match kept.shelf.split_once(' ') {
+        Some(("session", id)) => Shelf::Session(id.parse().map_err(|_| broken())?),
+        Some(("persistent", agent)) => Shelf::Persistent(agent.parse().map_err(|_| broken())?),
+        None if kept.shelf == "shared" => Shelf::Shared,
+        Some(_) | None => return Err(broken()),
+    };
+    Ok((shelf, kept))
+}
+
+fn store(error: StoreError) -> Refusal {
+    let code = Code::from_code(error.code()).unwrap_or(Code::GatewayInternal);
+    let refusal = Refusal::new(code);
+    match code {
+        Code::StateConflict | Code::StateQuota => refusal.with_text(&error.to_string()),
+        _ => refusal.because(error),
+    }
+}
+
+/// A refused change did nothing; a failed one may be repeated, which changes nothing twice.
+fn trouble(error: StoreError) -> Trouble {
+    let no = store(error);
+    match no.code() {
+        Code::StateConflict | Code::StateQuota | Code::StoreNotFound => Trouble::Refused(no),
+        _ => Trouble::NotDone(no),
+    }
+}

@@ -1,0 +1,44 @@
+//! Freeze: when it returns nothing starts, also across a restart.
+
+use serde_json::json;
+use sluice_core::refusal::Code;
+use sluice_core::{ServiceName, Span};
+use sluice_store::Scope;
+
+use crate::house::{House, Plan, ana, clerk};
+
+#[tokio::test]
+async fn nothing_starts_after_a_freeze_not_even_after_a_restart() {
+    let config = "holds: {delays: {\"filesystem.*\": 30s}}\n";
+    let mut house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    for name in ["a", "b", "c"] {
+        house.call("filesystem.write", json!({"path": house.path(name), "content": "x"})).await.unwrap();
+    }
+    assert!(house.gw.store.freeze(Scope::All, ana(), "stop".into()).await.unwrap().is_empty());
+    house.pass(Span::from_secs(31));
+    assert_eq!(house.let_go().await, 0);
+    let no = house.call("filesystem.write", json!({"path": house.path("d"), "content": "x"})).await.unwrap_err();
+    assert_eq!(no.refusal.code(), Code::FreezeActive);
+    let mut house = house.restart(Span::from_secs(1)).await;
+    house.pass(Span::from_secs(10));
+    assert_eq!(house.let_go().await, 0);
+    assert!(!house.work().join("a").exists());
+    house.gw.store.unfreeze(Scope::All, ana()).await.unwrap();
+    assert!(house.let_go().await > 0);
+    assert!(house.work().join("a").exists());
+}
+
+#[tokio::test]
+async fn a_freeze_of_one_agent_or_service_leaves_the_others_alone() {
+    let mut house = House::new(Plan::default()).await;
+    let files = Scope::Service(ServiceName::new("filesystem").unwrap());
+    house.gw.store.freeze(files.clone(), ana(), String::new()).await.unwrap();
+    let no = house.call("filesystem.write", json!({"path": house.path("a"), "content": "x"})).await.unwrap_err();
+    assert_eq!(no.refusal.code(), Code::FreezeActive);
+    house.call("state.persistent.set", json!({"key": "a", "value": 1})).await.unwrap();
+    assert_eq!(house.let_go().await, 1);
+    house.gw.store.unfreeze(files, ana()).await.unwrap();
+    house.gw.store.freeze(Scope::Agent(clerk()), ana(), String::new()).await.unwrap();
+    let no = house.call("state.persistent.set", json!({"key": "b", "value": 1})).await.unwrap_err();
+    assert_eq!(no.refusal.code(), Code::FreezeActive);
+}

@@ -1,0 +1,195 @@
+//! A gateway in a temporary folder, with a clock that moves only when told.
+
+#![allow(dead_code, reason = "each story uses its own part of the house")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use sluice_core::ids::{KeyId, RequestId};
+use sluice_core::{Actor, AgentName, Clock as _, Ids as _, PersonName, Span};
+use sluice_gateway::config::{Around, Config};
+use sluice_gateway::corridor::{self, Answer};
+use sluice_gateway::keys::{KindWord, Token};
+use sluice_gateway::loops::{self, release::Release};
+use sluice_gateway::open::{World, open};
+use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
+use sluice_gateway::{Gateway, No};
+use sluice_store::{KeyKind, NewKey, Role};
+use sluice_testkit::clock::ManualClock;
+use sluice_testkit::ids::{SeededEntropy, SplitMix};
+
+/// Ids that start with the house's time, as real ones do.
+#[derive(Debug)]
+pub struct HouseIds {
+    clock: ManualClock,
+    random: std::sync::Mutex<SplitMix>,
+}
+
+impl sluice_core::Ids for HouseIds {
+    fn mint(&self) -> u128 {
+        let millis = u128::try_from(self.clock.now().as_millis()).unwrap();
+        let mut random = self.random.lock().unwrap();
+        millis << 80 | u128::from(random.next()) << 16 | u128::from(random.next() & 0xffff)
+    }
+}
+
+/// One gateway and everything around it.
+pub struct House {
+    pub gw: Arc<Gateway>,
+    pub clock: ManualClock,
+    pub folder: tempfile::TempDir,
+    pub agent_key: String,
+    pub operator_token: String,
+    pub viewer_token: String,
+    pub inbox_key: String,
+    release: Option<Release>,
+    world: World,
+}
+
+/// How a house is set up.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Lines of `sluice.yaml`.
+    pub config: String,
+    /// `org.yaml`.
+    pub org: String,
+    /// `agents/clerk.yaml`.
+    pub agent: String,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            config: String::new(),
+            org: "defaults: {tier: autonomous}\n".into(),
+            agent: "rules: []\n".into(),
+        }
+    }
+}
+
+pub fn clerk() -> AgentName {
+    AgentName::new("clerk").unwrap()
+}
+
+pub fn ana() -> Actor {
+    Actor::Operator(PersonName::new("ana").unwrap())
+}
+
+impl House {
+    /// Opens a gateway with these rules.
+    pub async fn new(plan: Plan) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir_all(root.join("policies/agents")).unwrap();
+        fs::create_dir_all(root.join("work")).unwrap();
+        fs::write(root.join("policies/org.yaml"), &plan.org).unwrap();
+        fs::write(root.join("policies/agents/clerk.yaml"), &plan.agent).unwrap();
+        let config = format!(
+            "node: test\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\nfilesystem:\n  roots:\n    - {{path: work, agents: all}}\n{}",
+            plan.config
+        );
+        fs::write(root.join("sluice.yaml"), config).unwrap();
+        let clock = ManualClock::default();
+        let ids = HouseIds { clock: clock.clone(), random: std::sync::Mutex::new(SplitMix::new(7)) };
+        let world = World {
+            clock: Arc::new(clock.clone()),
+            ids: Arc::new(ids),
+            entropy: Arc::new(SeededEntropy::new(7)),
+            release: "0.0.0",
+        };
+        let gw = Self::build(root, &world).await;
+        gw.store.add_agent(clerk(), "keeps the books".into(), ana()).await.unwrap();
+        let agent_key = Self::key(&gw, &world, KeyKind::Agent(clerk()), KindWord::Agent).await;
+        let person = PersonName::new("ana").unwrap();
+        let admin = KeyKind::Operator(person.clone(), Role::Admin);
+        let operator_token = Self::key(&gw, &world, admin, KindWord::Operator).await;
+        let viewer = KeyKind::Operator(person, Role::Viewer);
+        let viewer_token = Self::key(&gw, &world, viewer, KindWord::Operator).await;
+        let inbox_key = Self::key(&gw, &world, KeyKind::Inbox("mail".into()), KindWord::Inbox).await;
+        loops::start(&gw, "0.0.0").await.unwrap();
+        let release = Some(Release::new(&gw));
+        Self { gw, clock, folder, agent_key, operator_token, viewer_token, inbox_key, release, world }
+    }
+
+    async fn build(root: &Path, world: &World) -> Arc<Gateway> {
+        let around = Around { here: root.to_path_buf(), ..Around::default() };
+        let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();
+        open(config, world).await.unwrap().0
+    }
+
+    async fn key(gw: &Gateway, world: &World, kind: KeyKind, word: KindWord) -> String {
+        let token = Token::generate(word, world.entropy.as_ref());
+        let id = KeyId::from_bits(world.ids.mint());
+        let new = NewKey { id, kind, label: None, hash: token.hash(), expires_at: None, by: ana() };
+        gw.store.issue_key(new).await.unwrap();
+        token.expose().to_owned()
+    }
+
+    /// The gateway stops and comes back after a while.
+    pub async fn restart(mut self, off: Span) -> Self {
+        let root = self.folder.path().to_path_buf();
+        self.release = None;
+        drop(Arc::into_inner(self.gw).expect("nothing else holds the gateway"));
+        self.clock.restart(off);
+        self.gw = Self::build(&root, &self.world).await;
+        loops::start(&self.gw, "0.0.0").await.unwrap();
+        self.release = Some(Release::new(&self.gw));
+        self
+    }
+
+    /// The agent's folder.
+    pub fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> String {
+        self.work().join(name).display().to_string()
+    }
+
+    /// The agent makes a call; nothing is waited for.
+    pub async fn call(&self, capability: &str, arguments: Value) -> Result<Answer, No> {
+        self.wish(serde_json::json!({"capability": capability, "arguments": arguments, "wait_ms": 0})).await
+    }
+
+    /// The agent makes a call in its own words.
+    pub async fn wish(&self, wish: Value) -> Result<Answer, No> {
+        let wish: Wish = serde_json::from_value(wish).unwrap();
+        let visitor = visitor(&self.gw, &self.agent_key)?;
+        let request = RequestId::from_bits(self.world.ids.mint());
+        corridor::walk(&self.gw, Knock { visitor, door: "test", request, wish }).await
+    }
+
+    /// Lets go what is due, and waits until it is done.
+    pub async fn let_go(&mut self) -> usize {
+        let release = self.release.as_mut().unwrap();
+        let mut all = 0;
+        loop {
+            let started = release.step(&self.gw).await.unwrap();
+            release.finish().await;
+            all += started;
+            if started == 0 {
+                return all;
+            }
+        }
+    }
+
+    /// Time passes.
+    pub fn pass(&self, span: Span) {
+        self.clock.advance(span);
+    }
+
+    /// The kinds of all entries of the record.
+    pub async fn record(&self) -> Vec<String> {
+        let mut kinds = Vec::new();
+        for (log, head) in self.gw.store.logs().await.unwrap() {
+            for sealed in self.gw.store.entries(log, 0, u32::try_from(head.size).unwrap()).await.unwrap() {
+                let entry: Value = serde_json::from_slice(&sealed.body).unwrap();
+                kinds.push(entry["fact"]["kind"].as_str().unwrap().to_owned());
+            }
+        }
+        kinds
+    }
+}

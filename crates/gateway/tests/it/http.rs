@@ -1,0 +1,333 @@
+//! The HTTP door: a real listener, real connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sluice_gateway::Gateway;
+use sluice_gateway::doors::http::openapi;
+use sluice_gateway::doors::http::route::{Access, Lane};
+use sluice_gateway::doors::http::routes::TABLE;
+use sluice_gateway::doors::http::{Door, serve};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::house::{House, Plan};
+
+/// A house with its doors open.
+struct Open {
+    house: House,
+    main: SocketAddr,
+    stop: SocketAddr,
+    _ends: watch::Sender<bool>,
+    _tasks: JoinSet<()>,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+async fn open(plan: Plan) -> Open {
+    let house = House::new(plan).await;
+    let (ends, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let mut addresses = Vec::new();
+    for lane in [Lane::Main, Lane::Stop] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        addresses.push(listener.local_addr().unwrap());
+        let gw: Arc<Gateway> = Arc::clone(&house.gw);
+        tasks.spawn(serve(Door::new(gw, lane).unwrap(), listener, None, stopped.clone()));
+    }
+    Open { house, main: addresses[0], stop: addresses[1], _ends: ends, _tasks: tasks }
+}
+
+/// Sends bytes and reads until the other side closes or the answer is whole.
+async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut read = Vec::new();
+    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut read)).await.expect("an answer").unwrap();
+    let text = String::from_utf8_lossy(&read).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    let auth = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{auth}{kind}content-length: {length}\r\n\r\n{body}"
+    );
+    raw(address, request.as_bytes()).await
+}
+
+#[tokio::test]
+async fn a_call_over_http_is_answered_with_its_result() {
+    let open = open(Plan::default()).await;
+    let call = json!({"capability": "system.info", "arguments": {}});
+    let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body = answer.json();
+    assert_eq!((body["status"].as_str(), body["result"]["name"].as_str()), (Some("done"), Some("Sluicegate")));
+    assert!(answer.head.contains("x-request-id: req_") && answer.head.contains("cache-control: no-store"));
+    let id = body["call_id"].as_str().unwrap();
+    let again = ask(open.main, "GET", &format!("/v1/calls/{id}"), &open.house.agent_key, None).await;
+    assert_eq!(again.json()["status"], "done", "{again:?}");
+}
+
+#[tokio::test]
+async fn a_blocked_call_is_a_decision_with_its_rule() {
+    let plan = Plan { agent: "rules: [{capability: \"system.*\", tier: blocked}]\n".into(), ..Plan::default() };
+    let open = open(plan).await;
+    let call = json!({"capability": "system.info"});
+    let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
+    assert_eq!(answer.status, 403);
+    let body = answer.json();
+    assert_eq!((body["status"].as_str(), body["code"].as_str()), (Some("blocked"), Some("policy.blocked")));
+    assert!(body["rule"].as_str().unwrap().ends_with("agents/clerk.yaml:1"));
+}
+
+#[tokio::test]
+async fn no_credential_opens_a_route_of_another_kind() {
+    let open = open(Plan::default()).await;
+    let house = &open.house;
+    for route in TABLE.iter().filter(|route| route.access != Access::Open) {
+        let path = route.path.replace("{call_id}", &format!("call_{:032x}", 1)).replace("{name}", "clerk");
+        let path = path.replace("{buffer_id}", &format!("buf_{:032x}", 1));
+        let path = path.replace("{approval_id}", &format!("appr_{:032x}", 1));
+        let path = path.replace("{session_id}", &format!("sess_{:032x}", 1));
+        let path = path.replace("{key_id}", &format!("key_{:032x}", 1)).replace("{alert_id}", &format!("msg_{:032x}", 1));
+        let path = path.replace("{allowance_id}", &format!("alw_{:032x}", 1));
+        assert!(!path.contains('{'), "{path}");
+        let body = route.body.map(|_| json!({}));
+        let asked = |token: &'static str| (token, body.clone());
+        for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())] {
+            let _same = asked("");
+            let agent_may = matches!(route.access, Access::Agent | Access::Either(_));
+            if kind == "agent" && agent_may {
+                continue;
+            }
+            let answer = ask(open.main, route.method, &path, token, body.as_ref()).await;
+            let expected = if kind == "nobody" { "identity.missing" } else { "identity.wrong_kind" };
+            assert_eq!(answer.code(), expected, "{kind} at {} {path}: {answer:?}", route.method);
+        }
+        if let Access::Operator(least) | Access::Either(least) = route.access
+            && least > sluice_store::Role::Viewer
+        {
+            let answer = ask(open.main, route.method, &path, &house.viewer_token, body.as_ref()).await;
+            assert_eq!(answer.code(), "identity.not_allowed", "a viewer at {} {path}", route.method);
+        }
+        if route.access == Access::Agent {
+            let answer = ask(open.main, route.method, &path, &house.operator_token, body.as_ref()).await;
+            assert_eq!(answer.code(), "identity.wrong_kind", "an operator at {} {path}", route.method);
+        }
+    }
+}
+
+#[tokio::test]
+async fn revoked_expired_and_unknown_credentials_are_told_apart_and_refused() {
+    let open = open(Plan::default()).await;
+    let admin = &open.house.operator_token;
+    let made = ask(open.main, "POST", "/v1/keys", admin, Some(&json!({"agent": "clerk", "ttl_s": 60}))).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let (token, id) = (made.json()["token"].clone(), made.json()["key_id"].clone());
+    let token = token.as_str().unwrap();
+    let who = |token: &str| {
+        let token = token.to_owned();
+        async move { ask(open.main, "GET", "/v1/whoami", &token, None).await }
+    };
+    assert_eq!(who(token).await.json()["name"], "clerk");
+    open.house.pass(sluice_core::Span::from_secs(61));
+    assert_eq!(who(token).await.code(), "identity.expired");
+    let gone = ask(open.main, "DELETE", &format!("/v1/keys/{}", id.as_str().unwrap()), admin, None).await;
+    assert_eq!(gone.status, 204, "{gone:?}");
+    assert_eq!(who(token).await.code(), "identity.revoked");
+    assert_eq!(who("sga_nonsense").await.code(), "identity.unknown");
+    let listed = ask(open.main, "GET", "/v1/keys", admin, None).await;
+    assert!(!listed.body.contains(token), "a token is shown once");
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_origins_are_turned_away() {
+    let open = open(Plan::default()).await;
+    let request = |host: &str, extra: &str| {
+        format!("GET /livez HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n")
+    };
+    for (host, extra, status) in [
+        ("127.0.0.1", "", 200),
+        ("localhost:7420", "", 200),
+        ("[::1]:7420", "", 200),
+        ("evil.example", "", 403),
+        ("127.0.0.1.evil.example", "", 403),
+        ("localhost", "origin: http://evil.example\r\n", 403),
+        ("localhost", "origin: null\r\n", 403),
+        ("localhost", "host: evil.example\r\n", 400),
+    ] {
+        let answer = raw(open.main, request(host, extra).as_bytes()).await;
+        assert_eq!(answer.status, status, "{host} {extra:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_too_large_too_slow_or_not_json_are_refused_with_their_code() {
+    let plan = Plan { config: "limits: {body_timeout: 300ms, head_timeout: 300ms}\n".into(), ..Plan::default() };
+    let open = open(plan).await;
+    let key = &open.house.agent_key;
+    let post = |kind: &str, length: usize, body: &str| {
+        format!(
+            "POST /v1/calls HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
+             content-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    let big = format!("{{\"capability\":\"{}\"}}", "x".repeat(2 << 20));
+    let answer = raw(open.main, post("application/json", big.len(), &big).as_bytes()).await;
+    assert_eq!(answer.code(), "door.too_large");
+    let answer = raw(open.main, post("application/json", 100, "{").as_bytes()).await;
+    assert_eq!(answer.code(), "door.too_slow");
+    let answer = raw(open.main, post("text/plain", 2, "{}").as_bytes()).await;
+    assert_eq!(answer.code(), "door.media_type");
+    for (body, code) in [
+        ("{", "json.syntax"),
+        ("{\"capability\":\"a\",\"capability\":\"b\"}", "json.duplicate_key"),
+        ("{\"capability\":\"system.time\",\"colour\":1}", "schema.wrong_type"),
+        ("[]", "schema.wrong_type"),
+        ("{\"capability\":\"system.time\",\"wait_ms\":123456789012345678901}", "json.lossy_number"),
+    ] {
+        let answer = raw(open.main, post("application/json", body.len(), body).as_bytes()).await;
+        assert_eq!(answer.code(), code, "{body}");
+    }
+    // A head that never ends is cut off.
+    let mut stream = TcpStream::connect(open.main).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: local").await.unwrap();
+    let mut rest = Vec::new();
+    let cut = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+    assert!(cut.is_ok(), "the connection is closed");
+}
+
+#[tokio::test]
+async fn a_crowd_of_idle_connections_leaves_the_stop_lane_free() {
+    let plan = Plan { config: "limits: {connections: 64}\n".into(), ..Plan::default() };
+    let open = open(plan).await;
+    let mut crowd = Vec::new();
+    for _ in 0..200 {
+        crowd.push(TcpStream::connect(open.main).await.unwrap());
+    }
+    let answer = raw(open.main, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    assert_eq!((answer.status, answer.code().as_str()), (503, "door.overloaded"), "{answer:?}");
+    let admin = &open.house.operator_token;
+    let frozen = ask(open.stop, "POST", "/v1/freezes", admin, Some(&json!({"reason": "enough"}))).await;
+    assert_eq!(frozen.status, 201, "{frozen:?}");
+    let status = ask(open.stop, "GET", "/v1/status", admin, None).await;
+    assert_eq!(status.json()["freezes"][0]["scope"], "all");
+}
+
+#[tokio::test]
+async fn the_stop_lane_serves_stopping_and_nothing_that_starts() {
+    let open = open(Plan::default()).await;
+    let answer =
+        ask(open.stop, "POST", "/v1/calls", &open.house.agent_key, Some(&json!({"capability": "system.time"}))).await;
+    assert_eq!(answer.code(), "door.method");
+    for route in TABLE.iter().filter(|route| route.stops && route.method == "GET" && !route.path.contains('{')) {
+        let answer = ask(open.stop, "GET", route.path, &open.house.operator_token, None).await;
+        assert_eq!(answer.status, 200, "{}: {answer:?}", route.path);
+    }
+}
+
+#[tokio::test]
+async fn foreign_calls_do_not_exist() {
+    let open = open(Plan { config: "holds: {delays: {\"filesystem.*\": 30s}}\n".into(), ..Plan::default() }).await;
+    let admin = &open.house.operator_token;
+    ask(open.main, "POST", "/v1/agents", admin, Some(&json!({"name": "other"}))).await;
+    let made = ask(open.main, "POST", "/v1/keys", admin, Some(&json!({"agent": "other"}))).await;
+    let other = made.json()["token"].as_str().unwrap().to_owned();
+    let write = json!({"capability": "filesystem.write", "arguments": {"path": open.house.path("a"), "content": "x"}});
+    let held = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&write)).await;
+    assert_eq!(held.status, 202, "{held:?}");
+    let id = held.json()["call_id"].as_str().unwrap().to_owned();
+    for (method, path) in [("GET", format!("/v1/calls/{id}")), ("POST", format!("/v1/calls/{id}/cancel"))] {
+        assert_eq!(ask(open.main, method, &path, &other, None).await.code(), "call.not_found", "{method}");
+    }
+    let own = ask(open.main, "POST", &format!("/v1/calls/{id}/cancel"), &open.house.agent_key, None).await;
+    assert_eq!(own.json()["state"], "cancelled", "{own:?}");
+}
+
+#[tokio::test]
+async fn events_resume_where_they_were_left() {
+    let open = open(Plan::default()).await;
+    for _ in 0..3 {
+        let call = json!({"capability": "system.time"});
+        ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
+    }
+    let read = |after: String, wanted: usize| {
+        let (main, key) = (open.main, open.house.operator_token.clone());
+        async move {
+            let mut stream = TcpStream::connect(main).await.unwrap();
+            let request = format!(
+                "GET /v1/events?types=call.answered HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+                 last-event-id: {after}\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut text = String::new();
+            let mut buffer = [0; 4096];
+            while text.matches("event: call.answered").count() < wanted {
+                let n = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer)).await.unwrap().unwrap();
+                assert!(n > 0, "{text}");
+                text.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+            }
+            text
+        }
+    };
+    let first = read("test:0".into(), 3).await;
+    let ids: Vec<&str> = first.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(ids.len(), 3);
+    let rest = read(ids[0].to_owned(), 2).await;
+    let again: Vec<&str> = rest.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(again, ids[1..]);
+    let listening = read(ids[2].to_owned(), 1);
+    let call = json!({"capability": "system.time"});
+    let (live, _) = tokio::join!(listening, ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)));
+    assert!(live.contains("event: call.answered"));
+}
+
+#[test]
+fn the_api_description_is_what_the_routes_say() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let printed = serde_json::to_string_pretty(&openapi::document()).unwrap() + "\n";
+    #[expect(clippy::disallowed_methods, reason = "the switch of this test is its edge; nothing else reads it")]
+    let update = std::env::var("UPDATE_DOCS").is_ok_and(|value| value == "1");
+    if update {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == printed, "docs/openapi.json is stale: run this test with UPDATE_DOCS=1");
+}
+
+#[test]
+fn every_route_names_its_answers_and_refusals() {
+    for route in TABLE {
+        assert!(!route.answers.is_empty(), "{} {}", route.method, route.path);
+        assert!(route.about.ends_with('.'), "{}", route.path);
+        assert!(!route.codes().is_empty(), "{}", route.path);
+        assert!(route.method != "GET" || route.body.is_none(), "{}", route.path);
+    }
+}
