@@ -45,6 +45,15 @@ pub(crate) enum Time {
     Injected(Arc<dyn Clock>),
 }
 
+/// How long a connection waits for rows that others have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as a statement may take.
+    Ordinary,
+    /// Seconds: someone wants to stop something.
+    Short,
+}
+
 /// One connection and the statements prepared on it.
 pub(crate) struct PgTx {
     client: Client,
@@ -99,6 +108,13 @@ impl PgTx {
             judge(setting, row.try_get(0).map_err(fault)?)?;
         }
         Ok(())
+    }
+
+    async fn wait_like(&self, patience: Patience) -> Result<(), StoreError> {
+        match patience {
+            Patience::Ordinary => Ok(()),
+            Patience::Short => self.client.batch_execute("SET lock_timeout = '2s'").await.map_err(fault),
+        }
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -336,13 +352,14 @@ impl Server {
         url: &str,
         node: NodeName,
         time: Time,
+        patience: Patience,
         register: Box<dyn Errand<PgTx> + Send>,
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
         let (reads, readings) = mpsc::channel(4 * GROUP);
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
-        let keeper = Keeper { url: url.to_owned(), node, time, epoch: 0, backend: Arc::clone(&backend) };
+        let keeper = Keeper { url: url.to_owned(), node, time, patience, epoch: 0, backend: Arc::clone(&backend) };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || keeper.live(register, errands, readings, ready))
@@ -407,6 +424,7 @@ struct Keeper {
     url: String,
     node: NodeName,
     time: Time,
+    patience: Patience,
     epoch: u64,
     backend: Arc<Mutex<Option<i32>>>,
 }
@@ -437,6 +455,7 @@ impl Keeper {
     async fn start(&mut self, mut register: Box<dyn Errand<PgTx> + Send>) -> Result<PgTx, StoreError> {
         let mut tx = PgTx::connect(&self.url).await?;
         tx.demand_durability().await?;
+        tx.wait_like(self.patience).await?;
         tx.migrate().await?;
         let now = tx.now(&self.time).await?;
         // The row may not exist yet, so this one errand runs outside a group.
@@ -535,6 +554,7 @@ impl Keeper {
             match PgTx::connect(&self.url).await {
                 Ok(fresh) => {
                     fresh.demand_durability().await?;
+                    fresh.wait_like(self.patience).await?;
                     *tx = fresh;
                     return self.note_backend(tx).await;
                 }

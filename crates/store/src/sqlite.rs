@@ -4,6 +4,9 @@
 //! Promise: settings that durability rests on are read back, an answer leaves after its commit, and
 //! after a failed sync nothing more is written, because the page cache can no longer be believed.
 
+mod ballast;
+mod writer;
+
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -21,13 +24,13 @@ use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::migrate;
 use crate::sql::{Row, Tx, Val, Write, params};
+use ballast::Ballast;
+use writer::{GROUP, Writer};
 
 /// First release without the WAL-reset race.
 const OLDEST: i32 = 3_051_003;
 /// Marks a file as ours: "Slui".
 const APPLICATION_ID: i64 = 0x536c_7569;
-/// Most errands that share one commit.
-const GROUP: usize = 256;
 /// Connections for reading.
 const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
@@ -43,9 +46,13 @@ pub(crate) struct SqliteTx {
 
 /// A file-backed store: the queue to its writer, and connections for reading.
 pub(crate) struct SqliteFile {
+    path: PathBuf,
     queue: Option<Queue>,
+    stops: Option<Queue>,
     writer: Option<JoinHandle<()>>,
     readers: Vec<Mutex<SqliteTx>>,
+    /// For the stop lane alone.
+    stop_reader: Option<Mutex<SqliteTx>>,
     _lock: File,
 }
 
@@ -200,17 +207,23 @@ impl SqliteFile {
         }
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
-        Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
+        let stop_reader = Some(Mutex::new(open_reader(path)?));
+        let path = path.to_path_buf();
+        Ok((Self { path, queue: None, stops: None, writer: None, readers, stop_reader, _lock: lock }, tx))
     }
 
     /// Hands the writing connection to its thread.
     pub fn start(&mut self, tx: SqliteTx, node: NodeName, clock: Arc<dyn Clock>) -> Result<(), StoreError> {
-        let (queue, errands) = mpsc::channel(4 * GROUP);
+        let (queue, ordinary) = mpsc::channel(4 * GROUP);
+        let (stop_queue, stops) = mpsc::channel(GROUP);
+        let ballast = Ballast::beside(&self.path);
+        let writer = Writer { tx, ordinary, stops, node, clock, ballast, broken: None };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || write_on(tx, errands, &node, clock.as_ref()))
+            .spawn(move || writer.live())
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         self.queue = Some(queue);
+        self.stops = Some(stop_queue);
         self.writer = Some(writer);
         Ok(())
     }
@@ -219,6 +232,22 @@ impl SqliteFile {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         queue.send(errand).await.map_err(|_| stopped())
+    }
+
+    /// Past everything that waits in the ordinary queue.
+    pub async fn send_stop(&self, errand: Box<dyn Errand<SqliteTx>>) -> Result<(), StoreError> {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let queue = self.stops.as_ref().ok_or_else(stopped)?;
+        queue.send(errand).await.map_err(|_| stopped())
+    }
+
+    /// Reads on the calling thread, on the connection nobody else uses.
+    pub fn read_for_stop<Out>(
+        &self,
+        ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>,
+    ) -> Result<Out, StoreError> {
+        let reader = self.stop_reader.as_ref().map(|reader| reader.lock().unwrap_or_else(PoisonError::into_inner));
+        ask(&mut *reader.ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?)
     }
 
     /// Reads on the calling thread, on whichever connection is free.
@@ -236,56 +265,15 @@ impl Drop for SqliteFile {
         // Readers first: only the last connection to close moves what is in the log into the file, and
         // only the writer can. Who copies the file of a stopped gateway must find everything in it.
         self.readers.clear();
+        self.stop_reader = None;
+        // The writer looks at stops first, so that their queue must not close last.
+        self.stops = None;
         // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
         self.queue = None;
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
         }
     }
-}
-
-/// The writer's life: take what has queued up, commit it together, answer.
-fn write_on(
-    mut tx: SqliteTx,
-    mut errands: mpsc::Receiver<Box<dyn Errand<SqliteTx>>>,
-    node: &NodeName,
-    clock: &dyn Clock,
-) {
-    let mut broken: Option<StoreError> = None;
-    while let Some(first) = errands.blocking_recv() {
-        let mut group = vec![first];
-        while group.len() < GROUP
-            && let Ok(next) = errands.try_recv()
-        {
-            group.push(next);
-        }
-        if let Some(fault) = &broken {
-            group.into_iter().for_each(|errand| errand.deliver(Some(fault)));
-            continue;
-        }
-        let alone = group.len() == 1;
-        match tx.commit_group(node, clock, &mut group) {
-            Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
-            Err(fault) if alone || is_final(&fault) => {
-                group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
-                broken = is_final(&fault).then_some(fault);
-            }
-            // One of them does not fit; the others must not suffer for it.
-            Err(_) => {
-                for errand in group {
-                    let mut alone = [errand];
-                    let fault = tx.commit_group(node, clock, &mut alone).err();
-                    let [errand] = alone;
-                    errand.deliver(fault.as_ref());
-                }
-            }
-        }
-    }
-}
-
-/// Whether the file can no longer be believed by this process.
-fn is_final(fault: &StoreError) -> bool {
-    matches!(fault, StoreError::Damaged { .. })
 }
 
 /// A use case on SQLite never waits; if it would, that is a fault of ours, not a reason to hang.
