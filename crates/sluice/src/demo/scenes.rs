@@ -152,7 +152,8 @@ pub fn lost_reply(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let hold = doubtful.first().context("nothing to look up")?;
     let gone = !stage.mailbox.has_draft(&draft);
     ensure!(gone, "the draft is still there");
-    let evidence = Evidence::Applied { receipt: format!("{draft} was sent"), result: None, after: None, service_until: None };
+    let evidence =
+        Evidence::Applied { receipt: format!("{draft} was sent"), result: None, after: None, service_until: None };
     let resolve = Resolve { hold: id, version: hold.version, evidence, message: MessageId::mint(&SystemIds) };
     stage.wait(stage.store.resolve(resolve))?;
     ensure!(stage.state(id)? == "done" && stage.mailbox.sent() == before + 1, "it was sent twice");
