@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod about;
+mod answering;
 mod audit;
+mod gate;
+mod holding;
 mod init;
+mod naming;
 mod policy;
+mod serving;
