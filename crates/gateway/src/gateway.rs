@@ -1,7 +1,7 @@
 //! The running gateway: everything a room may look at, in one place.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
 use sluice_core::capability::Catalogue;

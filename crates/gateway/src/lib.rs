@@ -15,12 +15,12 @@ mod gateway;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
+mod no;
 pub mod open;
 pub mod policies;
 pub mod rooms;
 pub mod serve;
 pub mod services;
-mod no;
 mod waiting;
 
 pub use gateway::{Gateway, Parts, Phase, Room};

@@ -15,6 +15,8 @@ pub struct No {
     pub rule: Option<String>,
     /// Something that exists instead: the first of two identical calls, a decision already made.
     pub other: Option<String>,
+    /// Whether the record has it already: a write's own moves say how it ended.
+    pub recorded: bool,
 }
 
 impl No {
@@ -30,16 +32,22 @@ impl No {
         Refusal::new(code).with_text(text).into()
     }
 
-    /// About this call.
+    /// About this call, unless it is about another one already.
     #[must_use]
     pub fn about(self, call: CallId) -> Self {
-        Self { call: Some(call), ..self }
+        Self { call: self.call.or(Some(call)), ..self }
+    }
+
+    /// How a write ended, which its own moves have recorded.
+    #[must_use]
+    pub fn ended(self, call: CallId) -> Self {
+        Self { call: Some(call), recorded: true, ..self }
     }
 }
 
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, call: None, rule: None, other: None }
+        Self { refusal, call: None, rule: None, other: None, recorded: false }
     }
 }
 
@@ -58,6 +66,6 @@ impl From<StoreError> for No {
             }
             _ => Refusal::new(code),
         };
-        Self { refusal: refusal.because(error), call: None, rule: None, other }
+        Self { refusal: refusal.because(error), call: None, rule: None, other, recorded: false }
     }
 }

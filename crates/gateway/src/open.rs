@@ -150,7 +150,8 @@ async fn signer(data: &Path, store: &Store, world: &World) -> Result<Signer, Ope
     let key = match std::fs::read_to_string(&path) {
         Ok(text) => SecretKey::parse(text.trim()).map_err(|error| broken(error.to_string()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let key = SecretKey::generate(&origin(node), world.entropy.as_ref()).map_err(|error| broken(error.to_string()))?;
+            let key = SecretKey::generate(&origin(node), world.entropy.as_ref())
+                .map_err(|error| broken(error.to_string()))?;
             write_private(&folder, &path, key.to_text().as_bytes()).map_err(|error| broken(error.to_string()))?;
             key
         }
@@ -182,10 +183,8 @@ fn open_folders(config: &Config, world: &World) -> Result<Files, OpenError> {
         read_only: root.read_only,
     });
     let roots = Roots { list: list.collect(), allow_hard_links: config.filesystem.allow_hard_links };
-    Files::new(roots, Arc::clone(&world.clock)).map_err(|error| OpenError::Folder {
-        path: "filesystem.roots".into(),
-        why: error.to_string(),
-    })
+    Files::new(roots, Arc::clone(&world.clock))
+        .map_err(|error| OpenError::Folder { path: "filesystem.roots".into(), why: error.to_string() })
 }
 
 /// Everything behind the gate that the gateway itself provides.

@@ -140,7 +140,11 @@ impl Found {
     pub fn file(path: &Path) -> Self {
         let mut found = Self::default();
         let is_agent = path.parent().and_then(Path::file_name).is_some_and(|parent| parent == "agents");
-        if is_agent { found.agent(path) } else { found.org(path) }
+        if is_agent {
+            found.agent(path)
+        } else {
+            found.org(path)
+        }
         found
     }
 

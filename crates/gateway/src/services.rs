@@ -30,7 +30,6 @@ pub const ELSEWHERE: &str = "the caller carries it out";
 /// so that a yes to it can never be used to carry anything out.
 pub const CHECKED: &str = "check:";
 
-
 /// Something a service does, as a future that can be stored.
 pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
 
@@ -182,7 +181,8 @@ impl Services {
     /// The folders, for capabilities that name paths in them.
     #[must_use]
     pub fn files_for(&self, spec: &Capability) -> Option<&Files> {
-        let names_paths = spec.params_of(ParamKind::Path).next().is_some() && spec.name.as_str().starts_with("filesystem.");
+        let names_paths =
+            spec.params_of(ParamKind::Path).next().is_some() && spec.name.as_str().starts_with("filesystem.");
         self.files.as_deref().filter(|_| names_paths)
     }
 
@@ -237,7 +237,8 @@ pub fn input_schema(spec: &Capability) -> Value {
             (param.name.clone(), shape)
         })
         .collect();
-    let required: Vec<&str> = spec.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
+    let required: Vec<&str> =
+        spec.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
     serde_json::json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,
     })

@@ -15,9 +15,9 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
-use crate::rollbacks::{self, Point};
 use crate::release;
 use crate::results;
+use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
 
 const NODE: &str = "SELECT epoch FROM nodes WHERE node = ?1 /*lock*/";

@@ -244,9 +244,8 @@ mod tests {
     fn after_a_gap_writes_leave_one_by_one_and_then_faster() {
         let service = ServiceName::new("email").unwrap();
         let mut pace = Pace { slow_since: Some(Span::ZERO), left: HashMap::new() };
-        let sent_in = |pace: &mut Pace, second: u64| {
-            (0..1000).filter(|_| pace.allows(&service, Span::from_secs(second))).count()
-        };
+        let sent_in =
+            |pace: &mut Pace, second: u64| (0..1000).filter(|_| pace.allows(&service, Span::from_secs(second))).count();
         assert_eq!(sent_in(&mut pace, 0), 1);
         assert_eq!(sent_in(&mut pace, 1), 1);
         assert_eq!(sent_in(&mut pace, 30), 2);

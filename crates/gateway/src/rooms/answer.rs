@@ -85,6 +85,10 @@ pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Re
 /// # Errors
 /// When it did not happen, as the refusal it ended with.
 pub async fn tell(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
+    told(gw, call, row).await.map_err(|no| no.ended(call))
+}
+
+async fn told(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
     let hold = row.id;
     Ok(match &row.state {
         HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call },
@@ -103,7 +107,9 @@ pub async fn tell(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> 
             let batch = card.is_some_and(|card| card.approval.subject == sluice_core::approval::Subject::Batch);
             Answer::Awaiting { call, hold, approval: *approval, expires_at, batch }
         }
-        HoldState::Ready { .. } | HoldState::Executing { .. } => Answer::Under { call, hold, state: status(&row.state) },
+        HoldState::Ready { .. } | HoldState::Executing { .. } => {
+            Answer::Under { call, hold, state: status(&row.state) }
+        }
         HoldState::InDoubt { .. } => return Err(No::new(Code::ExecuteInDoubt)),
         HoldState::NeedsHuman { .. } => return Err(No::new(Code::ExecuteNeedsHuman)),
         HoldState::Stale { .. } => return Err(No::new(Code::HoldStale)),

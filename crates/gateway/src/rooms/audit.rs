@@ -3,9 +3,9 @@
 //! Held writes are recorded by the moves of their state. Promise: a known caller's call leaves exactly one
 //! closing entry, and an answer that cannot be recorded is not given.
 
+use sluice_core::Tier;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::Tier;
 use sluice_store::{Closed, Ending, Message, Severity};
 
 use super::approval::Asked;
@@ -62,7 +62,7 @@ pub(crate) async fn close(gw: &Gateway, entry: Closed) -> Result<(), No> {
 pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
     let no = no.about(trace.call);
     // The store said no to this very call: what it could not write then it cannot write now.
-    if no.refusal.code().room() == "store" {
+    if no.recorded || no.refusal.code().room() == "store" {
         return no;
     }
     let entry = Closed {

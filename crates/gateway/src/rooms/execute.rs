@@ -36,7 +36,9 @@ pub async fn run(gw: &Gateway, hold: Hold) {
     let finish = Finish { hold: id, epoch: hold.epoch, outcome, message };
     match gw.store.finish(finish).await {
         Ok(_) => {}
-        Err(StoreError::Fenced) => tracing::warn!(hold.id = %id, "the claim on {id} was lost before its end was recorded"),
+        Err(StoreError::Fenced) => {
+            tracing::warn!(hold.id = %id, "the claim on {id} was lost before its end was recorded")
+        }
         Err(error) => tracing::error!(hold.id = %id, code = error.code(), "could not record the end of {id}"),
     }
     gw.forget_window(id);
@@ -95,8 +97,7 @@ pub(super) enum Armed {
 pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result<Armed, No> {
     let Prepared { handle, before } = prepared;
     let content = before.as_ref().map(|(content, _)| content.clone());
-    let before =
-        before.map(|(content, print)| Before { id: RollbackId::mint(gw.ids.as_ref()), content, print });
+    let before = before.map(|(content, print)| Before { id: RollbackId::mint(gw.ids.as_ref()), content, print });
     // A handle that is already on record is the one to use, whatever was made anew.
     let handle = hold.handle.clone().or(handle);
     let arming = Arming { hold: hold.id, epoch: hold.epoch, wire: hold.action.digest(), handle, before };

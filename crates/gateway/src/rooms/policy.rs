@@ -57,7 +57,8 @@ pub(crate) async fn judge(gw: &Gateway, checked: Checked) -> Result<Judged, No> 
     let Opinion { policy, verdict, tier, rates, why } = opinion;
     let rule = verdict.decided_by().map(|rule| policy.location(rule));
     if tier == Tier::Blocked {
-        let mut words = format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
+        let mut words =
+            format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
         if let Some(reason) = verdict.decided_by().and_then(|rule| policy.rule(rule)?.reason.clone()) {
             words = format!("{words}: {reason}");
         }

@@ -187,7 +187,9 @@ pub(super) async fn look_up(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> R
             Ok(print) if print == *after => Found::Absent,
             Ok(_) | Err(_) => Found::Unknown,
         },
-        RollbackState::Captured { .. } | RollbackState::Expired { .. } | RollbackState::Abandoned { .. } => Found::Unknown,
+        RollbackState::Captured { .. } | RollbackState::Expired { .. } | RollbackState::Abandoned { .. } => {
+            Found::Unknown
+        }
     })
 }
 

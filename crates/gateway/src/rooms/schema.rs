@@ -35,7 +35,9 @@ pub(crate) fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
     let agent = known.agent().clone();
     if name.as_str().starts_with("custom:") {
         if !only_checks {
-            let text = format!("the gateway cannot carry out `{name}`; only `mode: check` is possible for tools it does not know");
+            let text = format!(
+                "the gateway cannot carry out `{name}`; only `mode: check` is possible for tools it does not know"
+            );
             return Err(No::saying(Code::GatewayUnsupported, &text).about(known.call()));
         }
         let action = Action::custom(name.clone(), agent, arguments).map_err(|error| refuse(&error))?;

@@ -132,9 +132,9 @@ impl About {
 fn time(ask: &Ask, zone: Option<&str>) -> Result<Value, Refusal> {
     let now = jiff::Timestamp::from_millisecond(ask.now.as_millis()).map_err(|_| Refusal::new(Code::GatewayClock))?;
     let zone = zone.unwrap_or("UTC");
-    let local = now.in_tz(zone).map_err(|_| {
-        Refusal::new(Code::SchemaWrongType).with_text("timezone is a name such as Europe/Berlin")
-    })?;
+    let local = now
+        .in_tz(zone)
+        .map_err(|_| Refusal::new(Code::SchemaWrongType).with_text("timezone is a name such as Europe/Berlin"))?;
     Ok(json!({
         "utc": ask.now.to_string(), "local": local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(), "timezone": zone,
         "unix_ms": ask.now.as_millis(),

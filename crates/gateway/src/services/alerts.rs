@@ -39,7 +39,8 @@ impl Alerts {
             Some(_) => return Err(Refusal::new(Code::SchemaWrongType).with_text("status is `open` or `all`")),
         };
         let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(50).clamp(1, 200);
-        let filter = AlertFilter { open_only, severity_at_least: Severity::Info, agent: Some(ask.action.agent().clone()) };
+        let filter =
+            AlertFilter { open_only, severity_at_least: Severity::Info, agent: Some(ask.action.agent().clone()) };
         let limit = u32::try_from(limit).unwrap_or(50);
         let found = self.store.alerts(filter, None, limit).await.map_err(refuse)?;
         let alerts: Vec<Value> = found.iter().map(as_json).collect();

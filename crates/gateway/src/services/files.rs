@@ -141,8 +141,13 @@ impl Inner {
     }
 
     fn perform(&self, permit: Permit, before: Option<&[u8]>) -> Result<Performed, Trouble> {
-        let working =
-            Working { keeps: true, scope: &self.scope, hold: permit.hold(), action: permit.action(), now: self.clock.0.now() };
+        let working = Working {
+            keeps: true,
+            scope: &self.scope,
+            hold: permit.hold(),
+            action: permit.action(),
+            now: self.clock.0.now(),
+        };
         let Some(before) = before else { return show(working) };
         let plan = Plan::read(before).map_err(trouble)?;
         if plan.hold != permit.hold() {

@@ -93,7 +93,10 @@ impl State {
             "query" => {
                 let prefix = text("prefix").unwrap_or_default().to_owned();
                 let items = self.store.state_query(shelf.clone(), prefix, PAGE).await.map_err(store)?;
-                let entries: Vec<Value> = items.iter().map(|item| json!({"key": item.key, "value": value_of(item), "version": item.version})).collect();
+                let entries: Vec<Value> = items
+                    .iter()
+                    .map(|item| json!({"key": item.key, "value": value_of(item), "version": item.version}))
+                    .collect();
                 Ok(json!({"count": entries.len(), "entries": entries}))
             }
             "history" => {
@@ -129,7 +132,9 @@ impl State {
                 let before = changed.previous.as_ref().map(value_of).unwrap_or(Value::Null);
                 let result = match shelf {
                     Shelf::Session(_) => json!({"previous_value": before, "overwritten": changed.previous.is_some()}),
-                    Shelf::Persistent(_) => json!({"version": changed.version, "previous_version": changed.previous.map(|item| item.version)}),
+                    Shelf::Persistent(_) => {
+                        json!({"version": changed.version, "previous_version": changed.previous.map(|item| item.version)})
+                    }
                     Shelf::Shared => json!({"version": changed.version}),
                 };
                 (format!("version {}", changed.version), result, Some(print(Some(&value))))
@@ -137,7 +142,9 @@ impl State {
             "delete" => {
                 let gone = self.store.state_delete(id, shelf.clone(), key()?, by, expected).await.map_err(trouble)?;
                 let result = match shelf {
-                    Shelf::Session(_) => json!({"deleted": gone.is_some(), "previous_value": gone.as_ref().map(value_of)}),
+                    Shelf::Session(_) => {
+                        json!({"deleted": gone.is_some(), "previous_value": gone.as_ref().map(value_of)})
+                    }
                     Shelf::Persistent(_) | Shelf::Shared => json!({"deleted": gone.is_some()}),
                 };
                 ("deleted".to_owned(), result, Some(print(None)))
@@ -208,7 +215,9 @@ impl Service for State {
     fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let wanted = wanted(action, session)?;
-            let Some(expected) = wanted.arguments.get("expected_version").and_then(Value::as_u64) else { return Ok(()) };
+            let Some(expected) = wanted.arguments.get("expected_version").and_then(Value::as_u64) else {
+                return Ok(());
+            };
             let item = self.store.state_get(wanted.shelf.clone(), wanted.key()?, None).await.map_err(store)?;
             let current = item.map_or(0, |item| item.version);
             if current == expected {

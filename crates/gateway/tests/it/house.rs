@@ -62,11 +62,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self {
-            config: String::new(),
-            org: "defaults: {tier: autonomous}\n".into(),
-            agent: "rules: []\n".into(),
-        }
+        Self { config: String::new(), org: "defaults: {tier: autonomous}\n".into(), agent: "rules: []\n".into() }
     }
 }
 

@@ -117,12 +117,14 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let path = path.replace("{buffer_id}", &format!("buf_{:032x}", 1));
         let path = path.replace("{approval_id}", &format!("appr_{:032x}", 1));
         let path = path.replace("{session_id}", &format!("sess_{:032x}", 1));
-        let path = path.replace("{key_id}", &format!("key_{:032x}", 1)).replace("{alert_id}", &format!("msg_{:032x}", 1));
+        let path =
+            path.replace("{key_id}", &format!("key_{:032x}", 1)).replace("{alert_id}", &format!("msg_{:032x}", 1));
         let path = path.replace("{allowance_id}", &format!("alw_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");
         let body = route.body.map(|_| json!({}));
         let asked = |token: &'static str| (token, body.clone());
-        for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())] {
+        for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())]
+        {
             let _same = asked("");
             let agent_may = matches!(route.access, Access::Agent | Access::Either(_));
             if kind == "agent" && agent_may {
@@ -171,9 +173,8 @@ async fn revoked_expired_and_unknown_credentials_are_told_apart_and_refused() {
 #[tokio::test]
 async fn foreign_hosts_and_origins_are_turned_away() {
     let open = open(Plan::default()).await;
-    let request = |host: &str, extra: &str| {
-        format!("GET /livez HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n")
-    };
+    let request =
+        |host: &str, extra: &str| format!("GET /livez HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n");
     for (host, extra, status) in [
         ("127.0.0.1", "", 200),
         ("localhost:7420", "", 200),

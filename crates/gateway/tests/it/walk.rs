@@ -131,7 +131,8 @@ async fn a_check_never_executes_what_it_allows() {
     let plan = Plan { org: "defaults: {tier: approval_required}\n".into(), ..Plan::default() };
     let mut house = House::new(plan).await;
     std::fs::write(house.work().join("precious"), "x").unwrap();
-    let wish = json!({"capability": "filesystem.delete", "arguments": {"path": house.path("precious")}, "mode": "check"});
+    let wish =
+        json!({"capability": "filesystem.delete", "arguments": {"path": house.path("precious")}, "mode": "check"});
     let Answer::Awaiting { hold, approval, call, .. } = house.wish(wish).await.unwrap() else { panic!() };
     let decision = sluice_store::Decision {
         approval,

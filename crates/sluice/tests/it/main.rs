@@ -7,6 +7,8 @@ mod audit;
 mod gate;
 mod holding;
 mod init;
+mod kills;
 mod naming;
 mod policy;
+mod running;
 mod serving;

@@ -337,7 +337,12 @@ impl Sim {
                 let evidence = match sight {
                     // The planted bug: whatever is in doubt goes back to waiting, without a look.
                     _ if self.plan.bug == Some(Bug::NaiveRescue) => Evidence::Absent,
-                    Sight::There => Evidence::Applied { receipt: format!("found {}", hold.id), result: None, after: None, service_until: None },
+                    Sight::There => Evidence::Applied {
+                        receipt: format!("found {}", hold.id),
+                        result: None,
+                        after: None,
+                        service_until: None,
+                    },
                     Sight::NotThere => Evidence::Absent,
                     Sight::Unavailable => Evidence::Inconclusive,
                 };

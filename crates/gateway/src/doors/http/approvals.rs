@@ -22,17 +22,8 @@ const ALWAYS: Span = Span::from_hours(30 * 24);
 const SHOWN: usize = 100;
 
 /// Every state a question can be in.
-const STATES: [&str; 9] = [
-    "pending",
-    "approved",
-    "consumed",
-    "denied",
-    "superseded",
-    "expired",
-    "withdrawn",
-    "lapsed",
-    "revoked",
-];
+const STATES: [&str; 9] =
+    ["pending", "approved", "consumed", "denied", "superseded", "expired", "withdrawn", "lapsed", "revoked"];
 
 /// `GET /v1/approvals`.
 pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
@@ -40,9 +31,12 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let state = match visit.asked::<String>("state")? {
         None => None,
-        Some(word) => Some(STATES.into_iter().find(|known| *known == word).ok_or_else(|| {
-            No::saying(Code::SchemaWrongType, &format!("state is one of {}", STATES.join(", ")))
-        })?),
+        Some(word) => Some(
+            STATES
+                .into_iter()
+                .find(|known| *known == word)
+                .ok_or_else(|| No::saying(Code::SchemaWrongType, &format!("state is one of {}", STATES.join(", "))))?,
+        ),
     };
     let filter = ApprovalFilter { state, agent: visit.asked::<AgentName>("agent")? };
     let found = visit.gw.store.approvals_page(filter, after, limit + 1).await?;

@@ -101,7 +101,8 @@ async fn ended(visit: &Visit, call: CallId) -> Result<Reply, No> {
         }
         let code = entry["fact"]["code"].as_str().map(str::to_owned);
         let capability = entry["fact"]["detail"]["capability"].as_str().map(str::to_owned);
-        let view = CallView { call_id: call.to_string(), status: status.into(), code, capability, ..CallView::default() };
+        let view =
+            CallView { call_id: call.to_string(), status: status.into(), code, capability, ..CallView::default() };
         return Ok(Reply::json(200, &view));
     }
     Err(No::new(Code::CallNotFound))
@@ -210,8 +211,13 @@ pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
     let states = visit.asked::<String>("state")?.unwrap_or_default();
     let known = |word: &str| STATES.into_iter().find(|known| *known == word);
     let states = states.split(',').filter(|word| !word.is_empty()).map(known).collect::<Option<Vec<_>>>();
-    let states = states.ok_or_else(|| {
-        No::saying(Code::SchemaWrongType, &format!("state is one or more of {}", STATES.join(", ")))
-    })?;
-    Ok(HoldFilter { agent, service: visit.asked("service")?, states, session: visit.asked("session_id")?, newest_first: true })
+    let states = states
+        .ok_or_else(|| No::saying(Code::SchemaWrongType, &format!("state is one or more of {}", STATES.join(", "))))?;
+    Ok(HoldFilter {
+        agent,
+        service: visit.asked("service")?,
+        states,
+        session: visit.asked("session_id")?,
+        newest_first: true,
+    })
 }

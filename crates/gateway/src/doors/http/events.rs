@@ -45,7 +45,15 @@ pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
     let kinds = visit.asked::<String>("types")?.unwrap_or_default();
     let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
     let agent = visit.visitor()?.agent().cloned();
-    let listener = Listener { gw, sent: cursor.clone(), cursor, agent, kinds, waiting: std::collections::VecDeque::new(), live: false };
+    let listener = Listener {
+        gw,
+        sent: cursor.clone(),
+        cursor,
+        agent,
+        kinds,
+        waiting: std::collections::VecDeque::new(),
+        live: false,
+    };
     Ok(Reply::stream(stream::unfold(listener, next)))
 }
 

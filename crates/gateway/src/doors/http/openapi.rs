@@ -56,9 +56,9 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
     let mut parameters: Vec<Value> = path_parts(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
-    parameters.extend(route.query.iter().map(|param| {
-        json!({"name": param.name, "in": "query", "description": param.about, "schema": {"type": param.kind}})
-    }));
+    parameters.extend(route.query.iter().map(
+        |param| json!({"name": param.name, "in": "query", "description": param.about, "schema": {"type": param.kind}}),
+    ));
     let mut operation = json!({
         "operationId": route.name,
         "summary": route.about,

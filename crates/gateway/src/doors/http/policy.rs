@@ -53,9 +53,8 @@ pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
     if !failed.is_empty() {
         return Err(policies::refuse(&sluice_core::policy::LoadErrors { faults: failed }));
     }
-    policies::write(&gw.config.policies, &files).map_err(|error| {
-        No::from(sluice_core::refusal::Refusal::new(Code::GatewayUnavailable).because(error))
-    })?;
+    policies::write(&gw.config.policies, &files)
+        .map_err(|error| No::from(sluice_core::refusal::Refusal::new(Code::GatewayUnavailable).because(error)))?;
     let version = reload(gw, visit.actor()?).await?;
     Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": version.is_some(), "before": before})))
 }
@@ -84,7 +83,10 @@ pub(super) async fn revert(mut visit: Visit) -> Result<Reply, No> {
     let Revert { version } = visit.take()?;
     let gw = visit.gw.clone();
     let history = gw.store.policy_history(500).await?;
-    let mut meant = history.iter().filter(|record| record.version.starts_with(&version) || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(&version)));
+    let mut meant = history.iter().filter(|record| {
+        record.version.starts_with(&version)
+            || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(&version))
+    });
     let (Some(record), None) = (meant.next(), meant.next()) else {
         return Err(No::saying(Code::StoreNotFound, "no version, or more than one, starts like that"));
     };
@@ -184,7 +186,11 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
             if now.tier == then.tier {
                 continue;
             }
-            if then.tier > now.tier { found.stricter += 1 } else { found.looser += 1 }
+            if then.tier > now.tier {
+                found.stricter += 1
+            } else {
+                found.looser += 1
+            }
             if found.differences.len() < 100 {
                 found.differences.push(Difference {
                     buffer_id: hold.id.to_string(),

@@ -100,7 +100,7 @@ impl Reply {
     /// A no.
     #[must_use]
     pub fn refuse(no: No, request: RequestId) -> Self {
-        let No { refusal, call, rule, other } = no;
+        let No { refusal, call, rule, other, .. } = no;
         let code = refusal.code();
         let mut problem = json!({
             "type": format!("urn:sluice:problem:{code}"),

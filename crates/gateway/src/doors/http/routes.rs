@@ -90,11 +90,7 @@ pub const TABLE: &[Route] = &[
         stops: false,
         query: &[],
         body: shape!(Wish),
-        answers: &[
-            (200, shape!(views::CallView)),
-            (202, shape!(views::CallView)),
-            (403, shape!(views::CallView)),
-        ],
+        answers: &[(200, shape!(views::CallView)), (202, shape!(views::CallView)), (403, shape!(views::CallView))],
         refusals: &CALL,
         handler: handler!(calls::make),
     },

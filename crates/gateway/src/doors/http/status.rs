@@ -11,9 +11,9 @@ use sluice_store::{AlertFilter, Scope, Severity, StoreError};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{FreezeView, Page};
+use crate::No;
 use crate::gateway::{Phase, Room};
 use crate::services::alerts::as_json;
-use crate::No;
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]

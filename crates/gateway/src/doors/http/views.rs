@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sluice_core::Timestamp;
 use sluice_core::approval::{ApprovalState, Subject};
 use sluice_core::hold::{Hold, HoldState};
-use sluice_core::Timestamp;
 use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 
 use crate::rooms::answer::{Answer, status};
@@ -313,9 +313,10 @@ impl CallView {
     #[must_use]
     pub fn of(answer: Answer) -> (u16, Self) {
         match answer {
-            Answer::Done { call, result } => {
-                (200, Self { call_id: call.to_string(), status: "done".into(), result: Some(result), ..Self::default() })
-            }
+            Answer::Done { call, result } => (
+                200,
+                Self { call_id: call.to_string(), status: "done".into(), result: Some(result), ..Self::default() },
+            ),
             Answer::Allowed { call } => {
                 (200, Self { call_id: call.to_string(), status: "allowed".into(), ..Self::default() })
             }

@@ -172,7 +172,8 @@ fn what_the_agent_is_told_is_kept_for_seven_days() {
         let hold = armed(&world);
         world.finish(id, hold.epoch, told(r#"{"id":"m1"}"#)).unwrap();
         let unclear = doubtful(&world, sluice_core::capability::EffectClass::Findable);
-        let evidence = Evidence::Applied { receipt: "r".into(), result: Some("[2]".into()), after: None, service_until: None };
+        let evidence =
+            Evidence::Applied { receipt: "r".into(), result: Some("[2]".into()), after: None, service_until: None };
         place.clock.advance(Span::from_mins(2));
         resolve(&world, &unclear, evidence).unwrap();
         let silent = world.held("scout", "silent");

@@ -48,7 +48,12 @@ fn what_is_found_is_done() {
     for class in EffectClass::ALL {
         everywhere(|world| {
             let hold = doubtful(world, class);
-            let found = resolve(world, &hold, Evidence::Applied { receipt: "found".into(), result: None, after: None, service_until: None }).unwrap();
+            let found = resolve(
+                world,
+                &hold,
+                Evidence::Applied { receipt: "found".into(), result: None, after: None, service_until: None },
+            )
+            .unwrap();
             assert_eq!(found.state, HoldState::Done { receipt: "found".into(), at: world.now() });
         });
     }
