@@ -74,6 +74,8 @@ pub struct Gateway {
     pub events: Events,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signer: tokio::sync::Mutex<Option<Signer>>,
+    /// Whoever loads the rules holds it.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
     pub(crate) waiting: Waiting,
     /// Something may be due now.
     pub(crate) due: Notify,
@@ -131,6 +133,7 @@ impl Gateway {
             signer: tokio::sync::Mutex::new(signer),
             keyring: Keyring::default(),
             events: Events::default(),
+            reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             due: Notify::new(),
             phase: AtomicU8::new(0),

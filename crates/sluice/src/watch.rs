@@ -79,12 +79,11 @@ pub(crate) fn each(
 ) -> Result<Exit, Failure> {
     let mut first = None;
     for id in ids {
-        if let Err(failure) = act(id) {
-            if let Some(earlier) = first.replace(failure) {
-                // The first one is told at the end, as of any command.
-                let later = first.replace(earlier);
-                later.iter().for_each(|failure| screen.failure(failure));
-            }
+        match (act(id), &first) {
+            (Ok(()), _) => {}
+            // The first one is told at the end, as of any command.
+            (Err(failure), None) => first = Some(failure),
+            (Err(failure), Some(_)) => screen.failure(&failure),
         }
     }
     first.map_or(Ok(Exit::Ok), Err)

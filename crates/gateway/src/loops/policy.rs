@@ -23,7 +23,15 @@ const EVERY: Duration = Duration::from_secs(2);
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let changed = Arc::new(Notify::new());
     let tell = Arc::clone(&changed);
-    let watcher = notify::recommended_watcher(move |_| tell.notify_one()).and_then(|mut watcher| {
+    // Looking at the folder is an event too. Told of it, the loop would look again at once and for ever, never
+    // giving way, and whatever woke on its thread would starve behind it.
+    let heard = move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| event.kind.is_access()) {
+            return;
+        }
+        tell.notify_one();
+    };
+    let watcher = notify::recommended_watcher(heard).and_then(|mut watcher| {
         watcher.watch(&gw.config.policies, RecursiveMode::Recursive)?;
         Ok(watcher)
     });
@@ -51,6 +59,8 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 /// # Errors
 /// When the files are broken: the old rules stay. People are told.
 pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, No> {
+    // One after the other: whoever read the files before they changed must not have the last word.
+    let _turn = gw.reloading.lock().await;
     let before = gw.policy.get().version().to_owned();
     match policies::load(gw, &gw.config.policies) {
         Ok((version, sources)) if version != before => {

@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
+use super::complete;
 use crate::Cli;
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
 
 /// Print completions for a shell.
+///
+/// bash and fish also complete ids that exist, by asking the gateway. Elsewhere lists help:
+/// sluice holds list --json | jq -r '.data[].buffer_id'
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice completions bash > /etc/bash_completion.d/sluice")]
 pub(crate) struct Completions {
@@ -22,6 +26,7 @@ impl Completions {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "sluice", &mut text);
+        text.extend(complete::hook(self.shell).into_bytes());
         screen.raw(&text)?;
         Ok(Exit::Ok)
     }

@@ -2,11 +2,73 @@
 //!
 //! Promise: it never asks, never fails loudly and prints nothing but ids and names.
 
+use std::fmt::Write as _;
+
 use clap::{Args, ValueEnum};
+use clap_complete::Shell;
 
 use crate::client::{Kind, Reach, entries, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
+
+/// Which verbs of which noun take what.
+const TAKEN: [(&str, &[&str], &str); 8] = [
+    ("approvals", &["show", "approve", "deny", "session", "always", "wait"], "approvals"),
+    ("holds", &["show", "cancel", "extend", "send-now", "retry", "discard", "settle"], "holds"),
+    ("calls", &["show", "wait"], "calls"),
+    ("keys", &["rotate", "revoke"], "keys"),
+    ("alerts", &["ack"], "alerts"),
+    ("allowances", &["revoke"], "allowances"),
+    ("rollback", &["plan", "apply"], "holds"),
+    ("agents", &["show", "pause", "resume", "remove"], "agents"),
+];
+
+/// What follows the generated completions of a shell, so that it offers ids that exist. Other shells than
+/// bash and fish complete words and options only.
+pub(super) fn hook(shell: Shell) -> String {
+    match shell {
+        Shell::Bash => bash(),
+        Shell::Fish => fish(),
+        _ => String::new(),
+    }
+}
+
+fn bash() -> String {
+    let mut cases = String::new();
+    for (noun, verbs, kind) in TAKEN {
+        let words = verbs.iter().map(|verb| format!("\"{noun} {verb}\"")).collect::<Vec<_>>().join("|");
+        // Writing to a string cannot fail.
+        let _ = writeln!(cases, "            {words}) kind={kind} ;;");
+    }
+    format!(
+        r#"
+_sluice_live() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" kind=""
+    if [[ $COMP_CWORD -ge 3 && $word != -* ]]; then
+        case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
+{cases}        esac
+    fi
+    if [[ -n $kind ]]; then
+        COMPREPLY=($(compgen -W "$(sluice complete "$kind" "$word" 2>/dev/null)" -- "$word"))
+        return
+    fi
+    _sluice "$@"
+}}
+complete -F _sluice_live -o bashdefault -o default sluice
+"#
+    )
+}
+
+fn fish() -> String {
+    let mut lines = String::from("\n");
+    for (noun, verbs, kind) in TAKEN {
+        let (verbs, quote) = (verbs.join(" "), '\'');
+        let seen = format!("__fish_seen_subcommand_from {noun}; and __fish_seen_subcommand_from {verbs}");
+        let ids = format!("(sluice complete {kind} (commandline -ct) 2>/dev/null)");
+        let _ = writeln!(lines, "complete -c sluice -n {quote}{seen}{quote} -f -a {quote}{ids}{quote}");
+    }
+    lines
+}
 
 /// Print ids that start like this.
 #[derive(Debug, Args)]

@@ -70,7 +70,12 @@ impl Unfreeze {
         let client = self.reach.operator()?;
         let ask =
             Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
-        client.ask(&ask)?;
+        client.ask(&ask).map_err(|failure| match failure.exit {
+            Exit::NotFound => {
+                Failure { message: "this is not frozen".into(), ..failure }.hint("sluice status shows what is")
+            }
+            _ => failure,
+        })?;
         screen.note("the freeze is lifted");
         Ok(Exit::Ok)
     }

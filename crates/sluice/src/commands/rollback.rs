@@ -70,10 +70,7 @@ impl Rollback {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let client = self.reach.operator()?;
         let (Verb::Plan { ref chosen } | Verb::Apply { ref chosen, .. }) = self.verb;
-        let body = chosen.body(&client)?;
-        let mut planned = body.clone();
-        planned["plan_only"] = true.into();
-        let plan = client.ask(&Ask::post("/v1/rollbacks").body(planned))?;
+        let plan = client.ask(&Ask::post("/v1/rollbacks").body(chosen.body(&client)?))?;
         let Verb::Apply { yes, .. } = self.verb else {
             if chosen.json {
                 screen.json(&plan)?
@@ -106,10 +103,11 @@ impl Rollback {
 }
 
 impl Chosen {
+    /// What asks for the plan.
     fn body(&self, client: &Client) -> Result<Value, Failure> {
         let ids: Result<Vec<String>, Failure> = self.ids.iter().map(|typed| client.id(Kind::Holds, typed)).collect();
         let since = self.since.map(|since| since.at(SystemClock.now()).as_millis());
-        Ok(json!({"buffer_ids": ids?, "agent": self.agent, "since_ms": since}))
+        Ok(json!({"buffer_ids": ids?, "agent": self.agent, "since_ms": since, "plan_only": true}))
     }
 }
 

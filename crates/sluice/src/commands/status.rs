@@ -30,7 +30,7 @@ impl Status {
         let line = |name: &str, value: String| screen.line(format_args!("{name:<11} {value}"));
         line("gateway", format!("{}, {}", client.address(), shown(&status, "phase")))?;
         line("node", format!("{}, release {}", shown(&status, "node"), shown(&status, "release")))?;
-        line("rules", format!("{}, version {}", shown(&status, "rules"), shown(&status, "policy_version")))?;
+        line("rules", format!("{} rules, version {}", shown(&status, "rules"), shown(&status, "policy_version")))?;
         let freezes = list(&status, "freezes");
         if freezes.is_empty() {
             line("frozen", "nothing".into())?;

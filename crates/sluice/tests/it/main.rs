@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod about;
+mod answering;
 mod audit;
+mod gate;
+mod holding;
 mod init;
 mod kills;
+mod naming;
 mod policy;
 mod running;
+mod serving;

@@ -50,7 +50,7 @@ pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -
         line("until", until(text(approval, "expires_at"), screen))?;
     }
     for write in writes(approval) {
-        line("digest", text(write, "digest").chars().take(SHORT).collect())?;
+        line("digest", short(text(write, "digest")))?;
     }
     answer(approval, screen)
 }
@@ -133,6 +133,13 @@ fn reason(approval: &Value, why: Option<&Value>) -> String {
     }
 }
 
+/// The beginning of a digest, enough to recognise it and to name it to `--digest`.
+fn short(digest: &str) -> String {
+    let (kind, hex) = digest.split_once(':').unwrap_or(("", digest));
+    let hex: String = hex.chars().take(SHORT).collect();
+    visible::line(&if kind.is_empty() { hex } else { format!("{kind}:{hex}") })
+}
+
 /// A moment; on a terminal also how far away it is.
 fn until(at: &str, screen: &Screen) -> String {
     let shown = visible::line(at);
@@ -149,6 +156,7 @@ mod tests {
     #[test]
     fn the_reason_is_the_rule_and_what_its_author_wrote() {
         let one = json!({"subject": "write"});
+        assert_eq!(short("sha256-v1:67235a9b751510a722c386a3"), "sha256-v1:67235a9b751510a7");
         assert_eq!(reason(&one, None), "a rule asks for a person");
         let why = json!({"decided_by": "org.yaml:14", "reason": "external\u{202e} mail"});
         assert_eq!(reason(&one, Some(&why)), "rule org.yaml:14: external\\u{202e} mail");

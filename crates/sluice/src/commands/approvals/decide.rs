@@ -85,15 +85,13 @@ impl Approve {
     pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
         let id = client.id(Kind::Approvals, &self.id)?;
         let approval = fetch(client, &id)?;
-        let mut body = self.body(client, &approval)?;
-        body["note"] = json!(self.note);
-        self.sure.decide(client, screen, &approval, body)
+        self.sure.decide(client, screen, &approval, self.body(client, &approval)?)
     }
 
     fn body(&self, client: &Client, approval: &Value) -> Result<Value, Failure> {
         let chooses = self.all || self.first.is_some() || !self.only.is_empty();
         match (text(approval, "subject") == "batch", chooses) {
-            (false, false) => Ok(json!({"decision": "approve"})),
+            (false, false) => Ok(json!({"decision": "approve", "note": self.note})),
             (false, true) => Err(Failure::new(Exit::Usage, "this question is about one write")
                 .hint("leave --all, --first and --only away")),
             (true, false) => Err(Failure::new(Exit::Usage, "this question is about many writes")
@@ -137,7 +135,7 @@ impl Sure {
         let one = if text(approval, "subject") == "batch" { None } else { card::writes(approval).first() };
         let digest = one.map(|write| text(write, "digest"));
         if let Some(seen) = &self.digest
-            && !digest.is_some_and(|digest| digest.starts_with(seen.as_str()))
+            && !digest.is_some_and(|digest| begins(digest, seen))
         {
             return Err(Failure::new(Exit::Conflict, "this is not the write you were shown")
                 .why(format!("its digest is {}", crate::visible::line(digest.unwrap_or("that of a batch"))))
@@ -149,11 +147,19 @@ impl Sure {
             show(client, screen, approval, false)?;
             screen.ask("Approve?", "--yes")?;
         }
-        body["digest"] = json!(digest);
+        if let (Some(fields), Some(digest)) = (body.as_object_mut(), digest) {
+            fields.insert("digest".into(), digest.into());
+        }
         let decided = client.ask(&Ask::post(decision(text(approval, "approval_id"))).body(body))?;
         say(&decided, self.json, screen)?;
         Ok(Exit::Ok)
     }
+}
+
+/// Whether a digest begins like this, with or without the name of its kind.
+fn begins(digest: &str, seen: &str) -> bool {
+    let hex = digest.split_once(':').map_or(digest, |(_, hex)| hex);
+    seen.len() >= 8 && (digest.starts_with(seen) && seen.contains(':') || hex.starts_with(seen))
 }
 
 fn decision(id: &str) -> String {
@@ -162,4 +168,24 @@ fn decision(id: &str) -> String {
 
 fn say(approval: &Value, json: bool, screen: &Screen) -> Result<(), Failure> {
     if json { Ok(screen.json(approval)?) } else { card::answer(approval, screen) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_named_by_enough_of_its_beginning() {
+        let digest = "sha256-v1:67235a9b751510a7";
+        for (seen, fits) in [
+            ("sha256-v1:67235a9b", true),
+            ("67235a9b", true),
+            ("67235a9", false),
+            ("sha256-v1", false),
+            ("77235a9b", false),
+            ("", false),
+        ] {
+            assert_eq!(begins(digest, seen), fits, "{seen}");
+        }
+    }
 }

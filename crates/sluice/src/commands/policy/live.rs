@@ -50,7 +50,8 @@ pub(crate) struct Revert {
     #[command(flatten)]
     reach: Reach,
     /// Their version, or the beginning of it
-    version: String,
+    #[arg(value_name = "VERSION")]
+    wanted: String,
     /// For machines: the answer of the API
     #[arg(long)]
     json: bool,
@@ -86,7 +87,7 @@ impl History {
 
 impl Revert {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let body = json!({"version": self.version});
+        let body = json!({"version": self.wanted});
         let applied = self.reach.operator()?.ask(&Ask::post("/v1/policy/revert").body(body))?;
         say(&applied, self.json, screen)
     }
@@ -95,7 +96,7 @@ impl Revert {
 fn say(applied: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     if json {
         screen.json(applied)?;
-    } else if applied.get("changed") == Some(&Value::Bool(true)) {
+    } else if applied.get("version") != applied.get("before") {
         screen.line(format_args!("in force  {}", shown(applied, "version")))?;
         screen.line(format_args!("before    {}", shown(applied, "before")))?;
         screen.note("take it back: sluice policy revert VERSION");
