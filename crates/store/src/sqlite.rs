@@ -5,6 +5,7 @@
 //! after a failed sync nothing more is written, because the page cache can no longer be believed.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,12 +14,14 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sluice_core::{Clock, NodeName};
+use sluice_core::{Clock, Digest, HoldId, NodeName};
 use tokio::sync::mpsc;
 
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
+use crate::holds;
 use crate::migrate;
+use crate::recent::{DUPLICATE_SPAN, Recent};
 use crate::sql::{Row, Tx, Val, Write, params};
 
 /// First release without the WAL-reset race.
@@ -27,10 +30,21 @@ const OLDEST: i32 = 3_051_003;
 const APPLICATION_ID: i64 = 0x536c_7569;
 /// Most errands that share one commit.
 const GROUP: usize = 256;
+/// How often the writer looks for another errand before it sleeps: some tens of microseconds.
+const LOOKS: u32 = 100;
 /// Connections for reading.
 const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
 const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
+
+/// Before a line of the schema that is for databases with several nodes.
+const SHARED: &str = "/*shared*/";
+const LATELY: &str = "SELECT digest, admitted_at, id FROM holds \
+     WHERE admitted_at > (SELECT COALESCE(MAX(last_seen), 0) FROM nodes) - ?1 ORDER BY admitted_at";
+/// Pages in the log before they are moved into the file.
+const LOG_PAGES: &str = "4000";
+/// As many bytes of log as that many pages take.
+const LOG_ROOM: u64 = 4000 * (4096 + 24) + 32;
 
 type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 
@@ -38,6 +52,8 @@ type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 #[derive(Debug)]
 pub(crate) struct SqliteTx {
     connection: Connection,
+    /// What a file's writer remembers; a database in memory has several nodes, and an index.
+    recent: Option<Recent>,
 }
 
 /// A file-backed store: the queue to its writer, and connections for reading.
@@ -51,7 +67,7 @@ pub(crate) struct SqliteFile {
 impl SqliteTx {
     /// A database that lives as long as this value. For simulations and tests.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)? };
+        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)?, recent: None };
         this.settle_in(false)?;
         this.migrate()?;
         Ok(this)
@@ -67,7 +83,7 @@ impl SqliteTx {
         if on_disk {
             setting(connection, "journal_mode", "wal")?;
             setting(connection, "synchronous", "2")?;
-            setting(connection, "wal_autocheckpoint", "4000")?;
+            setting(connection, "wal_autocheckpoint", LOG_PAGES)?;
             setting(connection, "mmap_size", "0")?;
         }
         setting(connection, "foreign_keys", "1")?;
@@ -95,14 +111,29 @@ impl SqliteTx {
     fn migrate(&mut self) -> Result<(), StoreError> {
         let found = self.recognise()?;
         for step in migrate::missing(found)? {
+            let schema = match &self.recent {
+                Some(_) => step.sql.lines().filter(|line| !line.starts_with(SHARED)).collect::<Vec<_>>().join("\n"),
+                None => step.sql.to_owned(),
+            };
             let text = format!(
                 "BEGIN IMMEDIATE;\n{}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {};\nCOMMIT;",
-                step.sql, step.version
+                schema, step.version
             );
             if let Err(error) = self.connection.execute_batch(&text) {
                 drop(self.connection.execute_batch("ROLLBACK"));
                 return Err(fault(error));
             }
+        }
+        Ok(())
+    }
+
+    /// Reads again what was admitted lately. Groups never go back behind the last time seen.
+    fn remember(&mut self) -> Result<(), StoreError> {
+        let rows = self.query(LATELY, &params![DUPLICATE_SPAN])?;
+        let recent = self.recent.get_or_insert_default();
+        for row in rows {
+            let mut row = row.of("holds");
+            recent.note(&row.blob()?, row.time()?, row.bits()?);
         }
         Ok(())
     }
@@ -167,11 +198,20 @@ impl SqliteTx {
         if write.exactly_one && hit != 1 {
             return Err(StoreError::Conflict);
         }
+        if let (Some(recent), Some((digest, at, hold))) = (&mut self.recent, holds::inserted(write)) {
+            recent.note(digest, at, hold);
+        }
         Ok(())
     }
 }
 
 impl Tx for SqliteTx {
+    const IS_SHARED: bool = false;
+
+    fn recent_like(&self, digest: Digest) -> Option<Vec<HoldId>> {
+        self.recent.as_ref().map(|recent| recent.like(digest))
+    }
+
     async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
         self.query(sql, params)
     }
@@ -187,7 +227,7 @@ impl SqliteFile {
         let lock = take_lock(path)?;
         refuse_vanished(path, &lock)?;
         let connection = Connection::open(path).map_err(fault)?;
-        let mut tx = SqliteTx { connection };
+        let mut tx = SqliteTx { connection, recent: Some(Recent::default()) };
         tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
@@ -195,6 +235,8 @@ impl SqliteFile {
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
+        tx.remember()?;
+        make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
         Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
@@ -249,7 +291,7 @@ fn write_on(
     clock: &dyn Clock,
 ) {
     let mut broken: Option<StoreError> = None;
-    while let Some(first) = errands.blocking_recv() {
+    while let Some(first) = next(&mut errands) {
         let mut group = vec![first];
         while group.len() < GROUP
             && let Ok(next) = errands.try_recv()
@@ -280,6 +322,19 @@ fn write_on(
     }
 }
 
+/// The next errand. Someone who was just answered often has another one: going to sleep and being woken would take
+/// longer than looking again for a moment, and others get the processor meanwhile.
+fn next(errands: &mut mpsc::Receiver<Box<dyn Errand<SqliteTx>>>) -> Option<Box<dyn Errand<SqliteTx>>> {
+    for _ in 0..LOOKS {
+        match errands.try_recv() {
+            Ok(errand) => return Some(errand),
+            Err(mpsc::error::TryRecvError::Disconnected) => return None,
+            Err(mpsc::error::TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
+    errands.blocking_recv()
+}
+
 /// Whether the file can no longer be believed by this process.
 fn is_final(fault: &StoreError) -> bool {
     matches!(fault, StoreError::Damaged { .. })
@@ -295,7 +350,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
     setting(&connection, "query_only", "1")?;
-    Ok(SqliteTx { connection })
+    Ok(SqliteTx { connection, recent: None })
 }
 
 /// Opens a copy of a database for reading only, whoever else has it: for export and inspection.
@@ -333,6 +388,19 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
         std::fs::TryLockError::Error(error) => unavailable(error),
     })?;
     Ok(lock)
+}
+
+/// Makes the log as long as it will become, once: a sync need not write down a new length then, only what is in it.
+/// What stands there is no frame, so that nobody reads it. Where there is no room, the log grows as it goes.
+fn make_room(path: &Path) {
+    let mut beside: PathBuf = path.to_path_buf();
+    beside.as_mut_os_string().push("-wal");
+    let Ok(log) = File::options().write(true).open(&beside) else { return };
+    let Ok(length) = log.metadata().map(|data| data.len()) else { return };
+    let missing = usize::try_from(LOG_ROOM.saturating_sub(length)).unwrap_or(0);
+    if log.write_all_at(&vec![0; missing], length).and_then(|()| log.sync_all()).is_err() {
+        drop(log.set_len(length));
+    }
 }
 
 /// The lock file has a byte once there has been a database. An empty one beside it is not a new one.
