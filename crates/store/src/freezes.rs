@@ -176,7 +176,7 @@ pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreErro
 
 /// The question of [`in_force`], asked early.
 pub(crate) fn in_force_ahead() -> Ahead {
-    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())] }
+    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())], follows: None }
 }
 
 /// The freeze that covers a write, if one does.

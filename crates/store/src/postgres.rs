@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{join, join3, try_join_all};
 use sluice_core::{Clock, NodeName, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
@@ -84,8 +84,11 @@ impl PgTx {
         // The connection task ends when the client is dropped; its error reaches every open call.
         #[expect(clippy::disallowed_methods, reason = "owned by the connection: it ends with the client")]
         drop(tokio::spawn(connection));
+        // Every question of ours has an index. On tables that have just been filled, or whose rows change all the
+        // time, the planner guesses otherwise and reads them whole.
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
-                        SET synchronous_commit = on; SET timezone = 'UTC'";
+                        SET synchronous_commit = on; SET timezone = 'UTC'; \
+                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
         client.batch_execute(settings).await.map_err(fault)?;
         Ok(Self {
             client,
@@ -216,8 +219,17 @@ impl PgTx {
         self.unsent.clear();
         self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
+        let ask = self.prepared(DATABASE_TIME).await.map_err(GroupFault::Before)?;
         let name = Val::from(node);
-        let (begun, row) = join(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name])).await;
+        // In this order, in one round trip: the time is read when the node's row is ours.
+        let asked = async {
+            match time {
+                Time::Injected(clock) => Ok(clock.now()),
+                Time::Database => time_of(self.client.query(&ask, &[]).await),
+            }
+        };
+        let (begun, row, now) =
+            join3(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name]), asked).await;
         let row = match (begun, row) {
             (Ok(()), Ok(rows)) => rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" }),
             (Err(error), _) | (_, Err(error)) => Err(fault(error)),
@@ -227,7 +239,7 @@ impl PgTx {
             Ok(_) => return self.abandon(StoreError::NodeTaken).await,
             Err(error) => return self.abandon(error).await,
         };
-        let now = match self.now(time).await {
+        let now = match now {
             Ok(now) => now.max(opened.last_seen),
             Err(error) => return self.abandon(error).await,
         };
@@ -289,12 +301,17 @@ impl PgTx {
         match time {
             Time::Injected(clock) => Ok(clock.now()),
             Time::Database => {
-                let rows = self.rows(DATABASE_TIME, &[]).await?;
-                let row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
-                row.of("clock").time()
+                let ask = self.prepared(DATABASE_TIME).await?;
+                time_of(self.client.query(&ask, &[]).await)
             }
         }
     }
+}
+
+/// What the server says the time is.
+fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Timestamp, StoreError> {
+    let row = answer.map_err(fault)?.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
+    decode(row)?.of("clock").time()
 }
 
 const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -310,6 +327,8 @@ enum GroupFault {
 }
 
 impl Tx for PgTx {
+    const IS_SHARED: bool = true;
+
     async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
         if let Some(rows) = self.foresight.answer(text, params) {
             return Ok(rows);
@@ -330,7 +349,7 @@ impl Tx for PgTx {
 
     async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
         for write in &writes {
-            self.foresight.touch(self.touches.of(write.sql), &write.params);
+            self.foresight.touch(self.touches.of(write.sql), write.sql, &write.params);
         }
         self.unsent.extend(writes);
         Ok(())

@@ -9,6 +9,7 @@ mod writer;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,12 +18,14 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sluice_core::{Clock, NodeName};
+use sluice_core::{Clock, Digest, HoldId, NodeName};
 use tokio::sync::mpsc;
 
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
+use crate::holds;
 use crate::migrate;
+use crate::recent::{DUPLICATE_SPAN, Recent};
 use crate::sql::{Row, Tx, Val, Write, params};
 use ballast::Ballast;
 use writer::{GROUP, Writer};
@@ -36,12 +39,23 @@ const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
 const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
 
+/// Before a line of the schema that is for databases with several nodes.
+const SHARED: &str = "/*shared*/";
+const LATELY: &str = "SELECT digest, admitted_at, id FROM holds \
+     WHERE admitted_at > (SELECT COALESCE(MAX(last_seen), 0) FROM nodes) - ?1 ORDER BY admitted_at";
+/// Pages in the log before they are moved into the file.
+const LOG_PAGES: &str = "4000";
+/// As many bytes of log as that many pages take.
+const LOG_ROOM: u64 = 4000 * (4096 + 24) + 32;
+
 type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 
 /// The one connection that writes.
 #[derive(Debug)]
 pub(crate) struct SqliteTx {
     connection: Connection,
+    /// What a file's writer remembers; a database in memory has several nodes, and an index.
+    recent: Option<Recent>,
 }
 
 /// A file-backed store: the queue to its writer, and connections for reading.
@@ -59,7 +73,7 @@ pub(crate) struct SqliteFile {
 impl SqliteTx {
     /// A database that lives as long as this value. For simulations and tests.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)? };
+        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)?, recent: None };
         this.settle_in(false)?;
         this.migrate()?;
         Ok(this)
@@ -75,7 +89,7 @@ impl SqliteTx {
         if on_disk {
             setting(connection, "journal_mode", "wal")?;
             setting(connection, "synchronous", "2")?;
-            setting(connection, "wal_autocheckpoint", "4000")?;
+            setting(connection, "wal_autocheckpoint", LOG_PAGES)?;
             setting(connection, "mmap_size", "0")?;
         }
         setting(connection, "foreign_keys", "1")?;
@@ -103,14 +117,29 @@ impl SqliteTx {
     fn migrate(&mut self) -> Result<(), StoreError> {
         let found = self.recognise()?;
         for step in migrate::missing(found)? {
+            let schema = match &self.recent {
+                Some(_) => step.sql.lines().filter(|line| !line.starts_with(SHARED)).collect::<Vec<_>>().join("\n"),
+                None => step.sql.to_owned(),
+            };
             let text = format!(
                 "BEGIN IMMEDIATE;\n{}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {};\nCOMMIT;",
-                step.sql, step.version
+                schema, step.version
             );
             if let Err(error) = self.connection.execute_batch(&text) {
                 drop(self.connection.execute_batch("ROLLBACK"));
                 return Err(fault(error));
             }
+        }
+        Ok(())
+    }
+
+    /// Reads again what was admitted lately. Groups never go back behind the last time seen.
+    fn remember(&mut self) -> Result<(), StoreError> {
+        let rows = self.query(LATELY, &params![DUPLICATE_SPAN])?;
+        let recent = self.recent.get_or_insert_default();
+        for row in rows {
+            let mut row = row.of("holds");
+            recent.note(&row.blob()?, row.time()?, row.bits()?);
         }
         Ok(())
     }
@@ -175,11 +204,20 @@ impl SqliteTx {
         if write.exactly_one && hit != 1 {
             return Err(StoreError::Conflict);
         }
+        if let (Some(recent), Some((digest, at, hold))) = (&mut self.recent, holds::inserted(write)) {
+            recent.note(digest, at, hold);
+        }
         Ok(())
     }
 }
 
 impl Tx for SqliteTx {
+    const IS_SHARED: bool = false;
+
+    fn recent_like(&self, digest: Digest) -> Option<Vec<HoldId>> {
+        self.recent.as_ref().map(|recent| recent.like(digest))
+    }
+
     async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
         self.query(sql, params)
     }
@@ -197,7 +235,7 @@ impl SqliteFile {
         // SECURITY: made before SQLite opens it, which would let everybody read; its log files follow its mode.
         own().open(path).map_err(unavailable)?;
         let connection = Connection::open(path).map_err(fault)?;
-        let mut tx = SqliteTx { connection };
+        let mut tx = SqliteTx { connection, recent: Some(Recent::default()) };
         tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
@@ -205,6 +243,8 @@ impl SqliteFile {
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
+        tx.remember()?;
+        make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
         let stop_reader = Some(Mutex::new(open_reader(path)?));
@@ -286,7 +326,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
     setting(&connection, "query_only", "1")?;
-    Ok(SqliteTx { connection })
+    Ok(SqliteTx { connection, recent: None })
 }
 
 /// Opens a copy of a database for reading only, whoever else has it: for export and inspection.
@@ -333,6 +373,19 @@ fn unavailable(error: std::io::Error) -> StoreError {
         std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => StoreError::ReadOnly,
         std::io::ErrorKind::StorageFull => StoreError::DiskFull,
         _ => StoreError::Unavailable(Box::new(error)),
+    }
+}
+
+/// Makes the log as long as it will become, once: a sync need not write down a new length then, only what is in it.
+/// What stands there is no frame, so that nobody reads it. Where there is no room, the log grows as it goes.
+fn make_room(path: &Path) {
+    let mut beside: PathBuf = path.to_path_buf();
+    beside.as_mut_os_string().push("-wal");
+    let Ok(log) = File::options().write(true).open(&beside) else { return };
+    let Ok(length) = log.metadata().map(|data| data.len()) else { return };
+    let missing = usize::try_from(LOG_ROOM.saturating_sub(length)).unwrap_or(0);
+    if log.write_all_at(&vec![0; missing], length).and_then(|()| log.sync_all()).is_err() {
+        drop(log.set_len(length));
     }
 }
 
