@@ -8,8 +8,8 @@ mod ballast;
 mod writer;
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
