@@ -1,5 +1,5 @@
 //! Whole commands, as a person or a script runs them. One binary: linking is dear.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod about;
 mod answering;
