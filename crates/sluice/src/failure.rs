@@ -72,6 +72,15 @@ impl Failure {
     }
 }
 
+/// What was printed for whoever may no longer read it. The exit code speaks to somebody else, so a command
+/// whose answer it is goes on.
+pub(crate) fn heard_or_not(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(Failure { closed: true, .. }) => Ok(()),
+        other => other,
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let closed = error.kind() == io::ErrorKind::BrokenPipe;

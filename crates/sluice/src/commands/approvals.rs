@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_core::{AgentName, Clock as _, Span};
 
 use crate::client::{Ask, Client, Heard, Kind, Reach, entries, shown, text};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, heard_or_not};
 use crate::screen::Screen;
 use crate::span::span;
 use crate::system::SystemClock;
@@ -109,11 +109,11 @@ impl Approvals {
             Verb::Always(standing) => standing.run("always", &client, screen),
             Verb::Wait { id, timeout, json } => {
                 let approval = wait(&client, &client.id(Kind::Approvals, &id)?, timeout)?;
-                if json {
-                    screen.json(&approval)?
+                heard_or_not(if json {
+                    screen.json(&approval).map_err(Failure::from)
                 } else {
-                    card::answer(&approval, screen)?
-                }
+                    card::answer(&approval, screen)
+                })?;
                 Ok(outcome(text(&approval, "status")))
             }
             Verb::Watch { json } => follow(&client, screen, json),

@@ -9,7 +9,7 @@ use sluice_core::{CapabilityName, Span};
 
 use super::calls::{outcome, show, wait};
 use crate::client::{Ask, Reach, Whose, text};
-use crate::failure::{Exit, Failure, io_words};
+use crate::failure::{Exit, Failure, heard_or_not, io_words};
 use crate::screen::Screen;
 use crate::span::span;
 
@@ -74,7 +74,7 @@ impl Call {
             let id = text(&call, "call_id").to_owned();
             call = wait(&client, &id, Some(Span::from_millis(rest)))?;
         }
-        show(&call, self.json, screen)?;
+        heard_or_not(show(&call, self.json, screen))?;
         Ok(outcome(text(&call, "status")))
     }
 

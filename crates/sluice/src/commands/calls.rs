@@ -6,7 +6,7 @@ use sluice_core::{Clock as _, Span};
 
 use super::holds::Filter;
 use crate::client::{Ask, Client, Kind, Reach, entries, shown, text};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, heard_or_not};
 use crate::screen::Screen;
 use crate::span::span;
 use crate::system::SystemClock;
@@ -80,7 +80,7 @@ impl Calls {
             Verb::Wait { id, timeout, json } => {
                 let id = client.id(Kind::Calls, &id)?;
                 let call = wait(&client, &id, timeout)?;
-                show(&call, json, screen)?;
+                heard_or_not(show(&call, json, screen))?;
                 Ok(outcome(text(&call, "status")))
             }
         }

@@ -69,6 +69,7 @@ fn a_question_is_answered_once() {
 fn a_no_is_a_no_for_everyone_who_waits() {
     let gate = Gate::open();
     let call = ask(&gate, "a.txt");
+    // Nobody reads what it prints; its exit code must not turn into a yes for that.
     let (mut child, _) = staying(&gate, &["approvals", "wait", approval(&call)]);
     gate.works(&["approvals", "deny", &approval(&call)[..20], "--note", "not this one"]);
     assert_eq!(child.wait().unwrap().code(), Some(6));
