@@ -136,6 +136,7 @@ impl Store {
     pub fn open_file(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let (mut file, mut tx) = SqliteFile::open(path)?;
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
+        tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
         Ok(Self { node, engine: Engine::File(file), last_alive })
     }

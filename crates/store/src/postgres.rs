@@ -88,7 +88,7 @@ impl PgTx {
         // time, the planner guesses otherwise and reads them whole.
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
                         SET synchronous_commit = on; SET timezone = 'UTC'; \
-                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
+                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
         client.batch_execute(settings).await.map_err(fault)?;
         Ok(Self {
             client,

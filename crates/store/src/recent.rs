@@ -23,10 +23,21 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
+    /// At the start, before anything is known.
+    pub fn starting(now: Timestamp) -> Self {
+        Self { since: now, ..Self::default() }
+    }
+
+    /// A write from before the start, in any order. Should a clock have gone back, its time may still come.
+    pub fn read(&mut self, digest: &[u8], at: Timestamp, hold: u128) {
+        self.since = self.since.max(at);
+        self.before.insert((beginning(digest), at.as_millis(), hold));
+    }
+
     /// A write was inserted. If that is undone later, the database will know nothing of it.
     pub fn note(&mut self, digest: &[u8], at: Timestamp, hold: u128) {
         if at - DUPLICATE_SPAN >= self.since {
-            // Whatever is in `before` was admitted before `since`: too long ago by now.
+            // Whatever is in `before` was admitted at `since` or earlier: too long ago by now.
             self.before = std::mem::take(&mut self.running);
             self.since = at;
         }
@@ -69,6 +80,20 @@ mod tests {
         assert_eq!(like(&recent, "a"), [9, 1]);
         assert_eq!(like(&recent, "b"), [2]);
         assert!(like(&recent, "c").is_empty());
+    }
+
+    #[test]
+    fn what_was_read_at_the_start_is_known_for_as_long_as_it_counts() {
+        let start = Timestamp::from_millis(1_730_000_000_000);
+        let mut recent = Recent::starting(start);
+        // Times from a clock that went ahead, newest first.
+        for (n, minute) in [15_u64, 1, 0].into_iter().enumerate() {
+            recent.read(&Digest::of(b"a").to_bytes(), start + Span::from_mins(minute), n as u128);
+        }
+        noted(&mut recent, "b", start + Span::from_mins(24), 7);
+        assert_eq!(like(&recent, "a"), [2, 1, 0]);
+        noted(&mut recent, "b", start + Span::from_mins(25), 8);
+        assert_eq!(like(&recent, "a"), []);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sluice_core::{Clock, Digest, HoldId, NodeName};
+use sluice_core::{Clock, Digest, HoldId, NodeName, Timestamp};
 use tokio::sync::mpsc;
 
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
@@ -41,8 +41,7 @@ const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_
 
 /// Before a line of the schema that is for databases with several nodes.
 const SHARED: &str = "/*shared*/";
-const LATELY: &str = "SELECT digest, admitted_at, id FROM holds \
-     WHERE admitted_at > (SELECT COALESCE(MAX(last_seen), 0) FROM nodes) - ?1 ORDER BY admitted_at";
+const LATELY: &str = "SELECT digest, admitted_at, id FROM holds WHERE admitted_at > ?1";
 /// Pages in the log before they are moved into the file.
 const LOG_PAGES: &str = "4000";
 /// As many bytes of log as that many pages take.
@@ -133,14 +132,14 @@ impl SqliteTx {
         Ok(())
     }
 
-    /// Reads again what was admitted lately. Groups never go back behind the last time seen.
-    fn remember(&mut self) -> Result<(), StoreError> {
-        let rows = self.query(LATELY, &params![DUPLICATE_SPAN])?;
-        let recent = self.recent.get_or_insert_default();
-        for row in rows {
+    /// Reads again what was admitted lately. No later group has an earlier time than this one.
+    pub fn remember(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let mut recent = Recent::starting(now);
+        for row in self.query(LATELY, &params![now - DUPLICATE_SPAN])? {
             let mut row = row.of("holds");
-            recent.note(&row.blob()?, row.time()?, row.bits()?);
+            recent.read(&row.blob()?, row.time()?, row.bits()?);
         }
+        self.recent = Some(recent);
         Ok(())
     }
 
@@ -243,7 +242,6 @@ impl SqliteFile {
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
-        tx.remember()?;
         make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
