@@ -9,6 +9,7 @@ mod holding;
 mod init;
 mod kills;
 mod naming;
+mod newcomer;
 mod policy;
 mod running;
 mod serving;

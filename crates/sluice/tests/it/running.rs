@@ -141,7 +141,7 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-fn free_port() -> SocketAddr {
+pub fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
