@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -25,9 +26,12 @@ const STORED: json::Limits =
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// One call, frozen.
+/// One call, frozen. Copies share its bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct Action(Arc<Frozen>);
+
+#[derive(Debug, PartialEq)]
+struct Frozen {
     agent: AgentName,
     capability: CapabilityName,
     account: Option<String>,
@@ -141,7 +145,7 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self { agent, capability, account, arguments, bytes, digest }
+        Self(Arc::new(Frozen { agent, capability, account, arguments, bytes, digest }))
     }
 
     /// Reads stored bytes back.
@@ -162,7 +166,7 @@ impl Action {
         let value = json::parse(bytes, &STORED)?;
         let envelope: Envelope = serde_json::from_value(value).map_err(|_| ActionError::NotCanonical)?;
         let action = Self::freeze(envelope.capability, envelope.agent, envelope.account, envelope.arguments);
-        if envelope.v != VERSION || action.bytes != bytes {
+        if envelope.v != VERSION || action.bytes() != bytes {
             return Err(ActionError::NotCanonical);
         }
         Ok(action)
@@ -171,32 +175,32 @@ impl Action {
     /// Who asked.
     #[must_use]
     pub fn agent(&self) -> &AgentName {
-        &self.agent
+        &self.0.agent
     }
     /// What was asked.
     #[must_use]
     pub fn capability(&self) -> &CapabilityName {
-        &self.capability
+        &self.0.capability
     }
     /// At which account of the service, if the call names one.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
-        self.account.as_deref()
+        self.0.account.as_deref()
     }
     /// With which arguments.
     #[must_use]
     pub fn arguments(&self) -> &Map<String, Value> {
-        &self.arguments
+        &self.0.arguments
     }
     /// The canonical bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
     /// Their digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.0.digest
     }
 }
 
@@ -259,7 +263,7 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256-v1:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&crate::hex::encode(&self.0))
     }
 }
 

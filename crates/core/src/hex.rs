@@ -3,9 +3,22 @@
 /// The bytes as lower-case hex.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().map_or('0', char::from);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = vec![0; bytes.len() * 2];
+    write(&mut text, bytes);
+    // Digits are ASCII: there is no failing case.
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// The bytes as lower-case hex, two digits for each. Without branches or tables: every entry has several hashes.
+#[inline]
+pub(crate) fn write(to: &mut [u8], bytes: &[u8]) {
+    const fn digit(nibble: u8) -> u8 {
+        nibble + if nibble > 9 { b'a' - 10 } else { b'0' }
+    }
+    let (pairs, _) = to.as_chunks_mut::<2>();
+    for ([high, low], byte) in pairs.iter_mut().zip(bytes) {
+        (*high, *low) = (digit(byte >> 4), digit(byte & 15));
+    }
 }
 
 /// Exactly `N` bytes of lower-case hex, or nothing.

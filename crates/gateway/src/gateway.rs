@@ -8,8 +8,8 @@ use sluice_core::capability::Catalogue;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
-use sluice_core::{Clock, Entropy, HoldId, Ids, Span, Timestamp};
-use sluice_store::Store;
+use sluice_core::{Clock, Entropy, HoldId, Ids, NodeName, Span, Timestamp};
+use sluice_store::{StopLane, Store};
 use tokio::sync::Notify;
 
 use crate::No;
@@ -44,8 +44,9 @@ pub struct Parts {
     pub about: Arc<About>,
     /// What must not leave.
     pub scan: Box<dyn Scan>,
-    /// Signs the ends of the record; without one, nobody outside can hold us to it.
-    pub signer: Option<Signer>,
+    /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
+    /// the record.
+    pub signers: Vec<(NodeName, Signer)>,
 }
 
 /// One running gateway.
@@ -73,7 +74,7 @@ pub struct Gateway {
     /// What happens, as it happens.
     pub events: Events,
     pub(crate) scan: Box<dyn Scan>,
-    pub(crate) signer: tokio::sync::Mutex<Option<Signer>>,
+    pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
     pub(crate) reloading: tokio::sync::Mutex<()>,
     pub(crate) waiting: Waiting,
@@ -118,7 +119,7 @@ impl Gateway {
     /// Puts a gateway together. It is not open yet: see [`crate::loops::start`].
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, signer } = parts;
+        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, signers } = parts;
         Self {
             store,
             policy,
@@ -130,7 +131,7 @@ impl Gateway {
             services,
             about,
             scan,
-            signer: tokio::sync::Mutex::new(signer),
+            signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
             events: Events::default(),
             reloading: tokio::sync::Mutex::new(()),
@@ -222,8 +223,8 @@ impl Gateway {
     }
 
     /// The database as the stop lane reaches it: not behind ordinary work.
-    pub(crate) fn stop_lane(&self) -> &Store {
-        &self.store
+    pub(crate) fn stop_lane(&self) -> StopLane<'_> {
+        self.store.stop_lane()
     }
 
     /// Refuses new work while the gateway is not open or has no room for its record.

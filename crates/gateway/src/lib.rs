@@ -21,6 +21,7 @@ pub mod policies;
 pub mod rooms;
 pub mod serve;
 pub mod services;
+mod value;
 mod waiting;
 
 pub use gateway::{Gateway, Parts, Phase, Room};

@@ -8,7 +8,7 @@ use sluice_store::StoreError;
 #[derive(Debug)]
 pub struct No {
     /// Code, words and advice.
-    pub refusal: Refusal,
+    pub refusal: Box<Refusal>,
     /// The call, once there is one.
     pub call: Option<CallId>,
     /// The rule that said no, as file and line.
@@ -47,7 +47,7 @@ impl No {
 
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, call: None, rule: None, other: None, recorded: false }
+        Self { refusal: Box::new(refusal), call: None, rule: None, other: None, recorded: false }
     }
 }
 
@@ -66,6 +66,6 @@ impl From<StoreError> for No {
             }
             _ => Refusal::new(code),
         };
-        Self { refusal: refusal.because(error), call: None, rule: None, other, recorded: false }
+        Self { refusal: Box::new(refusal.because(error)), call: None, rule: None, other, recorded: false }
     }
 }

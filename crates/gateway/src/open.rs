@@ -99,7 +99,11 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
     let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue).map_err(OpenError::Policy)?;
     let policy = Arc::new(policy);
     let store = Arc::new(open_store(&config, world)?);
-    let signer = signer(&config.data, &store, world).await?;
+    let mut signers = Vec::new();
+    for log in store.own_logs() {
+        let signer = signer(&config.data, &store, &log, world).await?;
+        signers.push((log, signer));
+    }
     let (services, about) = services(&config, world, &store, &policy, &catalogue)?;
     let gw = Gateway::new(Parts {
         store,
@@ -112,7 +116,7 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         services,
         about,
         scan: Box::new(NoPatterns),
-        signer: Some(signer),
+        signers,
     });
     let version = gw.policy.get().version().to_owned();
     let known = gw.store.policy_history(1).await?.first().is_some_and(|record| record.version == version);
@@ -141,11 +145,11 @@ fn make_private(data: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The signer, with the key of this node: read, or made on the first start.
-async fn signer(data: &Path, store: &Store, world: &World) -> Result<Signer, OpenError> {
-    let node: &NodeName = store.node();
+/// The signer of a log, with its key: read, or made on the first start.
+async fn signer(data: &Path, store: &Store, node: &NodeName, world: &World) -> Result<Signer, OpenError> {
     let folder = data.join("keys");
-    let path = folder.join("audit.key");
+    let lane = node.as_str().strip_prefix(store.node().as_str()).unwrap_or_default();
+    let path = folder.join(format!("audit{}.key", lane.replace('/', "-")));
     let broken = |why: String| OpenError::Key(why);
     let key = match std::fs::read_to_string(&path) {
         Ok(text) => SecretKey::parse(text.trim()).map_err(|error| broken(error.to_string()))?,

@@ -1,4 +1,5 @@
 -- One text for both engines. For PostgreSQL: INTEGER reads BIGINT, BLOB reads BYTEA, STRICT and WITHOUT ROWID go.
+-- Lines that begin with `shared` are for databases that several nodes write to: a file's one writer remembers instead.
 -- Times are UTC milliseconds. Ids are 16 bytes. Every table a move touches has a version to compare and set.
 
 CREATE TABLE meta (
@@ -51,14 +52,15 @@ CREATE TABLE holds (
     actor TEXT,
     ended_at INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holds_by_digest ON holds (digest);
+/*shared*/ CREATE INDEX holds_by_digest ON holds (digest);
 CREATE INDEX holds_waiting ON holds (not_before) WHERE state IN ('held', 'ready');
 CREATE INDEX holds_running ON holds (lease_until) WHERE state IN ('preparing', 'armed');
 CREATE INDEX holds_unclear ON holds (since) WHERE state = 'in_doubt';
 CREATE INDEX holds_asked ON holds (approval) WHERE state = 'awaiting_approval';
-CREATE INDEX holds_for_people ON holds (state) WHERE state IN ('needs_human', 'stale', 'dead');
+-- No list of three or more in the condition of an index: SQLite builds a tree of it for every row that is written.
+CREATE INDEX holds_for_people ON holds (state) WHERE state = 'needs_human' OR state = 'stale' OR state = 'dead';
 CREATE INDEX holds_by_object ON holds (object_key, admitted_at)
-    WHERE object_key IS NOT NULL AND state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human');
+    WHERE object_key IS NOT NULL AND ended_at IS NULL;
 
 -- What a hold will do, apart from its state: moves do not rewrite it, and retention can erase it
 -- (with its key) while the chain, which holds only a commitment, stays whole.
@@ -97,6 +99,7 @@ CREATE TABLE approval_items (
     PRIMARY KEY (approval, place)
 ) STRICT, WITHOUT ROWID;
 
+-- By name first: names that count, or begin with their time, lie beside each other whoever gave them.
 CREATE TABLE idempotency (
     agent TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -104,7 +107,7 @@ CREATE TABLE idempotency (
     call BLOB NOT NULL,
     hold BLOB NOT NULL,
     expires_at INTEGER NOT NULL,
-    PRIMARY KEY (agent, name)
+    PRIMARY KEY (name, agent)
 ) STRICT, WITHOUT ROWID;
 
 -- Batch windows and rate limits: weight per slot of time, so that limits survive restarts.

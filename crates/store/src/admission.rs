@@ -23,12 +23,11 @@ use crate::error::StoreError;
 use crate::freezes;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
-use crate::sql::{Tx, Val, params};
+use crate::recent::DUPLICATE_SPAN;
+use crate::sql::{Row, Tx, Val, params};
 
 /// How long an idempotency key is remembered.
 const KEY_LIFE: Span = Span::from_hours(30 * 24);
-/// How long an identical call without a key counts as a possible duplicate.
-const DUPLICATE_SPAN: Span = Span::from_mins(10);
 
 /// A write that has passed every room before the hold.
 #[derive(Debug, Clone)]
@@ -126,8 +125,18 @@ const BY_KEY: &str = "SELECT digest, call, hold, expires_at FROM idempotency WHE
 const REMEMBER: &str = "INSERT INTO idempotency (agent, name, digest, call, hold, expires_at) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (agent, name) DO UPDATE SET digest = excluded.digest, \
      call = excluded.call, hold = excluded.hold, expires_at = excluded.expires_at";
-const TWIN: &str = "SELECT id FROM holds WHERE digest = ?1 AND admitted_at > ?2 \
-     AND state NOT IN ('cancelled', 'denied', 'expired', 'discarded', 'blocked') ORDER BY admitted_at LIMIT 1";
+macro_rules! twin {
+    ($which:literal) => {
+        concat!(
+            "SELECT id FROM holds WHERE ",
+            $which,
+            "digest = ?1 AND admitted_at > ?2 \
+             AND state NOT IN ('cancelled', 'denied', 'expired', 'discarded', 'blocked') ORDER BY admitted_at LIMIT 1"
+        )
+    };
+}
+const TWIN: &str = twin!("");
+const IS_TWIN: &str = twin!("id = ?3 AND ");
 const SIBLINGS: &str = columns!(
     "WHERE h.agent = ?1 AND h.service = ?2 AND h.admitted_at >= ?3 AND h.state IN ('held', 'ready') \
      AND h.approval IS NULL ORDER BY h.admitted_at, h.id /*lock*/"
@@ -212,8 +221,7 @@ impl Admission {
         if self.allow_duplicate || self.tier == Tier::Blocked {
             return Ok(None);
         }
-        let since = desk.now - DUPLICATE_SPAN;
-        match desk.row(TWIN, params![self.action.digest(), since]).await? {
+        match self.twin(desk).await? {
             Some(row) => {
                 let first = HoldId::from_bits(row.of("holds").bits()?);
                 Err(StoreError::PossibleDuplicate { first })
@@ -222,12 +230,26 @@ impl Admission {
         }
     }
 
+    /// An identical write of the last minutes that still counts.
+    async fn twin<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Row>, StoreError> {
+        let (digest, since) = (self.action.digest(), desk.now - DUPLICATE_SPAN);
+        let Some(alike) = desk.tx().recent_like(digest) else {
+            return desk.row(TWIN, params![digest, since]).await;
+        };
+        for hold in alike {
+            if let Some(twin) = desk.row(IS_TWIN, params![digest, since, hold]).await? {
+                return Ok(Some(twin));
+            }
+        }
+        Ok(None)
+    }
+
     /// The question of [`Self::repeated`], asked early.
     fn repeated_ahead(&self, now: Timestamp) -> Option<Ahead> {
         if let Some(key) = &self.idempotency_key {
             let params = params![self.action.agent(), key.as_str()];
             let values = ["agent", "name"].into_iter().zip(params.iter().cloned()).collect();
-            return Some(Ahead { sql: BY_KEY, params, rests_on: vec![("idempotency", values)] });
+            return Some(Ahead { sql: BY_KEY, params, rests_on: vec![("idempotency", values)], follows: None });
         }
         let (digest, since) = (self.action.digest(), now - DUPLICATE_SPAN);
         let rests_on = vec![("holds", vec![("digest", Val::from(digest))])];
@@ -235,6 +257,7 @@ impl Admission {
             sql: TWIN,
             params: params![digest, since],
             rests_on,
+            follows: None,
         })
     }
 

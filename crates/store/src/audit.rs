@@ -141,6 +141,13 @@ pub(crate) struct Keep {
     pub note: Note,
 }
 
+impl Keep {
+    /// Whether it is a checkpoint of this log.
+    pub fn is_of(&self, log: &NodeName) -> bool {
+        self.grown.log == *log
+    }
+}
+
 impl UseCase for Keep {
     type Out = ();
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {

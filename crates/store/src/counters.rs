@@ -3,10 +3,10 @@
 use sluice_core::batch::Window;
 use sluice_core::{AgentName, Timestamp};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Follows};
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Tx, Val, params};
+use crate::sql::{Row, Tx, Val, params};
 
 /// Weight of writes per agent and service.
 pub(crate) const BATCH: &str = "batch";
@@ -21,13 +21,13 @@ const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight, until
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
 /// One admission per agent at a time, on whatever node: what it counts and remembers is read before
-/// it is written. On SQLite the writer is alone anyway. The row is a latch and says nothing.
+/// it is written. On SQLite the writer is alone and takes no turns. The row is a latch and says nothing.
 const TURN: &str = "SELECT weight FROM counters WHERE kind = 'turn' AND agent = ?1 AND name = '' AND slot = 0 /*lock*/";
 const FIRST_TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0)";
 
 /// Waits until no other node admits anything of this agent. Says whether its latch is still to be made.
 pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
-    Ok(desk.row(TURN, params![agent]).await?.is_none())
+    Ok(T::IS_SHARED && desk.row(TURN, params![agent]).await?.is_none())
 }
 
 /// Makes the latch. Two nodes that both do collide on its key, and one of them starts over.
@@ -38,7 +38,7 @@ pub(crate) fn make_latch<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) {
 /// The question of [`take_turn`], asked early.
 pub(crate) fn turn_ahead(agent: &AgentName) -> Ahead {
     let rests_on = vec![("counters", vec![("kind", Val::from("turn")), ("agent", Val::from(agent))])];
-    Ahead { sql: TURN, params: params![agent], rests_on }
+    Ahead { sql: TURN, params: params![agent], rests_on, follows: None }
 }
 
 /// One counter: what is counted, for whom, in which window.
@@ -61,7 +61,8 @@ impl Counter<'_> {
     pub fn used_ahead(&self, now: Timestamp) -> Ahead {
         let params = params![self.kind, self.agent, self.name, self.window.oldest_slot(now)];
         let values = ["kind", "agent", "name"].into_iter().zip(params.iter().cloned()).collect();
-        Ahead { sql: USED, params, rests_on: vec![("counters", values)] }
+        let follows = Some(Follows { sql: BUMP, then: counted });
+        Ahead { sql: USED, params, rests_on: vec![("counters", values)], follows }
     }
 
     /// Counts something now.
@@ -71,6 +72,27 @@ impl Counter<'_> {
         let until = desk.now + self.window.span + self.window.span;
         desk.write(BUMP, params![self.kind, self.agent, self.name, slot, weight, until]);
     }
+}
+
+/// What [`USED`] says after a [`BUMP`] of the same counter: so much more, if its slot is still in the window.
+fn counted(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
+    let ([kind, agent, name, Val::Int(oldest)], [a_kind, of_agent, a_name, Val::Int(slot), Val::Int(weight)]) =
+        (asked, bumped)
+    else {
+        return false;
+    };
+    let [Row(columns)] = rows else { return false };
+    let [Val::Int(sum)] = columns.as_mut_slice() else { return false };
+    if (kind, agent, name) != (a_kind, of_agent, a_name) {
+        return false;
+    }
+    if slot >= oldest {
+        match sum.checked_add(*weight) {
+            Some(more) => *sum = more,
+            None => return false,
+        }
+    }
+    true
 }
 
 /// What a rate or batch window holds, for judging and for showing.
@@ -86,5 +108,25 @@ impl Query for Used {
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(USED, &params![self.kind, &self.agent, self.name.as_str(), self.oldest]).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_follows_what_is_counted_in_its_window() {
+        let asked = params!["batch", "a", "email", 10_i64];
+        let after = |kind: &str, slot: i64, weight: i64| {
+            let mut rows = [Row(params![5_i64])];
+            let known = counted(&asked, &params![kind, "a", "email", slot, weight], &mut rows);
+            let [Row(sum)] = rows;
+            known.then_some(sum)
+        };
+        assert_eq!(after("batch", 10, 3), Some(params![8_i64]));
+        assert_eq!(after("batch", 9, 3), Some(params![5_i64]));
+        assert_eq!(after("rate", 10, 3), None);
+        assert_eq!(after("batch", 10, i64::MAX), None);
     }
 }

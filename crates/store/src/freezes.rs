@@ -79,19 +79,62 @@ impl UseCase for Place {
     type Out = Vec<HoldId>;
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         desk.rows(EVERYONE, params![]).await?;
-        let mut in_flight = Vec::new();
-        for row in desk.rows(IN_FLIGHT, params![]).await? {
-            let mut row = row.of("holds");
-            let (id, agent, service) = (HoldId::from_bits(row.bits()?), row.parsed()?, row.parsed()?);
-            if self.scope.covers(&agent, &service) {
-                in_flight.push(id);
-            }
-        }
+        let in_flight = in_flight(desk.tx(), &self.scope).await?;
+        self.place(desk);
+        Ok(in_flight)
+    }
+}
+
+impl Place {
+    fn place<T: Tx>(&self, desk: &mut Desk<'_, T>) {
         let ((word, name), now) = (self.scope.words(), desk.now);
         desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
         desk.record(Fact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
-        Ok(in_flight)
     }
+}
+
+/// The same, without waiting for anyone: what was half way is asked for afterwards.
+pub(crate) struct AtOnce(pub Place);
+
+impl UseCase for AtOnce {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        self.0.place(desk);
+        Ok(())
+    }
+}
+
+/// What of a frozen scope could no longer be stopped. Waits for whoever is half way.
+pub(crate) struct Stragglers(pub Scope);
+
+impl UseCase for Stragglers {
+    type Out = Vec<HoldId>;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        desk.rows(EVERYONE, params![]).await?;
+        in_flight(desk.tx(), &self.0).await
+    }
+}
+
+/// The same, as far as it can be seen without waiting.
+pub(crate) struct InFlight(pub Scope);
+
+impl Query for InFlight {
+    type Out = Vec<HoldId>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<HoldId>, StoreError> {
+        in_flight(tx, &self.0).await
+    }
+}
+
+async fn in_flight<T: Tx>(tx: &mut T, scope: &Scope) -> Result<Vec<HoldId>, StoreError> {
+    let mut in_flight = Vec::new();
+    for row in tx.rows(IN_FLIGHT, &[]).await? {
+        let mut row = row.of("holds");
+        let (id, agent, service) = (HoldId::from_bits(row.bits()?), row.parsed()?, row.parsed()?);
+        if scope.covers(&agent, &service) {
+            in_flight.push(id);
+        }
+    }
+    Ok(in_flight)
 }
 
 /// Lets a scope move again.
@@ -133,7 +176,7 @@ pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreErro
 
 /// The question of [`in_force`], asked early.
 pub(crate) fn in_force_ahead() -> Ahead {
-    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())] }
+    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())], follows: None }
 }
 
 /// The freeze that covers a write, if one does.

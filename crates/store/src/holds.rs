@@ -1,16 +1,16 @@
 //! Held writes as rows: reading them back into states that cannot lie, and moving them.
 
-use sluice_core::action::Action;
 use sluice_core::audit::Fact;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Phase, Staleness};
 use sluice_core::ids::SessionId;
-use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span};
+use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span, Timestamp};
 
 use crate::ahead::Ahead;
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Columns, Row, Tx, Val, params};
+use crate::seen;
+use crate::sql::{Columns, Row, Tx, Val, Write, params};
 
 macro_rules! columns {
     ($($rest:literal),+ $(,)?) => {
@@ -57,7 +57,7 @@ pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: HoldId) -> Result<
 /// The question of [`locked`], asked early.
 pub(crate) fn locked_ahead(id: HoldId) -> Ahead {
     let rests_on = vec![("holds", vec![("id", Val::from(id))]), ("contents", vec![("hold", Val::from(id))])];
-    Ahead { sql: ONE_LOCKED, params: params![id], rests_on }
+    Ahead { sql: ONE_LOCKED, params: params![id], rests_on, follows: None }
 }
 
 /// Moves a hold, one recorded step after the other, and gives it back as it now is.
@@ -157,7 +157,22 @@ pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u
             not_before,
         ],
     );
+    seen::keep(&hold.action);
     desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice()]);
+}
+
+/// Digest, time and id, if this change is a new hold.
+pub(crate) fn inserted(write: &Write) -> Option<(&[u8], Timestamp, u128)> {
+    if write.sql != INSERT {
+        return None;
+    }
+    match (write.params.first(), write.params.get(5), write.params.get(12)) {
+        (Some(Val::Blob(id)), Some(Val::Blob(digest)), Some(Val::Int(at))) => {
+            let id = u128::from_be_bytes(id.as_slice().try_into().ok()?);
+            Some((digest, Timestamp::from_millis(*at), id))
+        }
+        _ => None,
+    }
 }
 
 /// The columns of [`MOVED`], from `state` on.
@@ -210,7 +225,7 @@ pub(crate) fn decode(row: Row) -> Result<Hold, StoreError> {
     let (weight, delay, admitted_at) = (row.count()?, Span::from_millis(row.count()?), row.time()?);
     let reverses = row.maybe_bits()?.map(HoldId::from_bits);
     let (version, epoch, attempts, handle) = (row.count()?, row.count()?, row.count()?, row.maybe_text()?);
-    let action = Action::from_stored(&row.blob()?).map_err(|_| row.impossible("an action that is not canonical"))?;
+    let action = seen::action(&row.blob()?, digest).map_err(|_| row.impossible("an action that is not canonical"))?;
     if action.digest() != digest || *action.agent() != agent {
         return Err(row.impossible("an action that does not match its digest or agent"));
     }

@@ -20,6 +20,7 @@ mod desk;
 mod error;
 mod freezes;
 mod holds;
+mod lane;
 mod lists;
 mod migrate;
 mod outbox;
@@ -27,10 +28,12 @@ mod people;
 mod policies;
 mod postgres;
 mod prune;
+mod recent;
 mod recovery;
 mod release;
 mod results;
 mod rollbacks;
+mod seen;
 mod sessions;
 mod sql;
 mod sqlite;
@@ -60,6 +63,7 @@ pub use calls::{Closed, Ending};
 pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use error::StoreError;
 pub use freezes::{Freeze, Scope};
+pub use lane::StopLane;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
 pub use outbox::{Message, Severity, Undelivered};
@@ -72,7 +76,7 @@ pub use sessions::Session;
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
-use crate::postgres::{Server, Time};
+use crate::postgres::{Patience, Server, Time};
 use crate::sqlite::{SqliteFile, SqliteTx, at_once};
 
 /// The store of one node.
@@ -91,7 +95,11 @@ enum Engine {
     File(SqliteFile),
     /// A file somebody else may be writing: for export and inspection.
     ReadOnly(Mutex<SqliteTx>),
-    Server(Server),
+    /// A server: the connections of ordinary work, and those of the stop lane under a log of their own.
+    Server {
+        ordinary: Server,
+        stop: Server,
+    },
 }
 
 /// A database in memory that several nodes of a simulation share.
@@ -128,6 +136,7 @@ impl Store {
     pub fn open_file(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let (mut file, mut tx) = SqliteFile::open(path)?;
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
+        tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
         Ok(Self { node, engine: Engine::File(file), last_alive })
     }
@@ -172,10 +181,13 @@ impl Store {
 
     fn connect(url: &str, node: NodeName, time: Time) -> Result<Self, StoreError> {
         let (register, mut answer) = Pending::new(recovery::Register { node: node.clone() });
-        let server = Server::open(url, node.clone(), time, register)?;
+        let ordinary = Server::open(url, node.clone(), time.clone(), Patience::Ordinary, register)?;
         let stopped = || StoreError::Unavailable("the writer stopped".into());
         let last_alive = answer.try_recv().map_err(|_| stopped())??;
-        Ok(Self { node, engine: Engine::Server(server), last_alive })
+        let log = lane::log_of(&node)?;
+        let (register, _) = Pending::new(recovery::Register { node: log.clone() });
+        let stop = Server::open(url, log, time, Patience::Short, register)?;
+        Ok(Self { node, engine: Engine::Server { ordinary, stop }, last_alive })
     }
 
     /// This node.
@@ -194,7 +206,7 @@ impl Store {
     #[must_use]
     pub fn backend(&self) -> Option<i32> {
         match &self.engine {
-            Engine::Server(server) => server.backend(),
+            Engine::Server { ordinary, .. } => ordinary.backend(),
             Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
         }
     }
@@ -211,7 +223,7 @@ impl Store {
             }
             Engine::File(file) => file.send(errand).await?,
             Engine::ReadOnly(_) => return Err(StoreError::ReadOnly),
-            Engine::Server(server) => server.send(errand).await?,
+            Engine::Server { ordinary, .. } => ordinary.send(errand).await?,
         }
         answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
     }
@@ -227,7 +239,7 @@ impl Store {
                 let mut tx = tx.lock().unwrap_or_else(PoisonError::into_inner);
                 at_once(query.run(&mut *tx))
             }
-            Engine::Server(server) => server.read(query).await,
+            Engine::Server { ordinary, .. } => ordinary.read(query).await,
         }
     }
 
@@ -546,7 +558,8 @@ impl Store {
     /// # Errors
     /// When it cannot be recorded.
     pub async fn checkpointed(&self, grown: Grown, note: Note) -> Result<(), StoreError> {
-        self.submit(audit::Keep { grown, note }).await
+        let keep = audit::Keep { grown, note };
+        if keep.is_of(&self.node) { self.submit(keep).await } else { self.stop_lane().submit(keep).await }
     }
 
     /// The proof that an entry is in a log; nothing while no checkpoint covers it.

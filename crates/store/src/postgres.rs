@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{join, join3, try_join_all};
 use sluice_core::{Clock, NodeName, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
@@ -43,6 +43,15 @@ pub(crate) enum Time {
     Database,
     /// An injected one, for tests.
     Injected(Arc<dyn Clock>),
+}
+
+/// How long a connection waits for rows that others have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as a statement may take.
+    Ordinary,
+    /// Seconds: someone wants to stop something.
+    Short,
 }
 
 /// One connection and the statements prepared on it.
@@ -75,8 +84,11 @@ impl PgTx {
         // The connection task ends when the client is dropped; its error reaches every open call.
         #[expect(clippy::disallowed_methods, reason = "owned by the connection: it ends with the client")]
         drop(tokio::spawn(connection));
+        // Every question of ours has an index. On tables that have just been filled, or whose rows change all the
+        // time, the planner guesses otherwise and reads them whole.
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
-                        SET synchronous_commit = on; SET timezone = 'UTC'";
+                        SET synchronous_commit = on; SET timezone = 'UTC'; \
+                        SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
         client.batch_execute(settings).await.map_err(fault)?;
         Ok(Self {
             client,
@@ -99,6 +111,13 @@ impl PgTx {
             judge(setting, row.try_get(0).map_err(fault)?)?;
         }
         Ok(())
+    }
+
+    async fn wait_like(&self, patience: Patience) -> Result<(), StoreError> {
+        match patience {
+            Patience::Ordinary => Ok(()),
+            Patience::Short => self.client.batch_execute("SET lock_timeout = '2s'").await.map_err(fault),
+        }
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -200,8 +219,17 @@ impl PgTx {
         self.unsent.clear();
         self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
+        let ask = self.prepared(DATABASE_TIME).await.map_err(GroupFault::Before)?;
         let name = Val::from(node);
-        let (begun, row) = join(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name])).await;
+        // In this order, in one round trip: the time is read when the node's row is ours.
+        let asked = async {
+            match time {
+                Time::Injected(clock) => Ok(clock.now()),
+                Time::Database => time_of(self.client.query(&ask, &[]).await),
+            }
+        };
+        let (begun, row, now) =
+            join3(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name]), asked).await;
         let row = match (begun, row) {
             (Ok(()), Ok(rows)) => rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" }),
             (Err(error), _) | (_, Err(error)) => Err(fault(error)),
@@ -211,7 +239,7 @@ impl PgTx {
             Ok(_) => return self.abandon(StoreError::NodeTaken).await,
             Err(error) => return self.abandon(error).await,
         };
-        let now = match self.now(time).await {
+        let now = match now {
             Ok(now) => now.max(opened.last_seen),
             Err(error) => return self.abandon(error).await,
         };
@@ -273,12 +301,17 @@ impl PgTx {
         match time {
             Time::Injected(clock) => Ok(clock.now()),
             Time::Database => {
-                let rows = self.rows(DATABASE_TIME, &[]).await?;
-                let row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
-                row.of("clock").time()
+                let ask = self.prepared(DATABASE_TIME).await?;
+                time_of(self.client.query(&ask, &[]).await)
             }
         }
     }
+}
+
+/// What the server says the time is.
+fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Timestamp, StoreError> {
+    let row = answer.map_err(fault)?.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
+    decode(row)?.of("clock").time()
 }
 
 const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -294,6 +327,8 @@ enum GroupFault {
 }
 
 impl Tx for PgTx {
+    const IS_SHARED: bool = true;
+
     async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
         if let Some(rows) = self.foresight.answer(text, params) {
             return Ok(rows);
@@ -314,7 +349,7 @@ impl Tx for PgTx {
 
     async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
         for write in &writes {
-            self.foresight.touch(self.touches.of(write.sql), &write.params);
+            self.foresight.touch(self.touches.of(write.sql), write.sql, &write.params);
         }
         self.unsent.extend(writes);
         Ok(())
@@ -336,13 +371,14 @@ impl Server {
         url: &str,
         node: NodeName,
         time: Time,
+        patience: Patience,
         register: Box<dyn Errand<PgTx> + Send>,
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
         let (reads, readings) = mpsc::channel(4 * GROUP);
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
-        let keeper = Keeper { url: url.to_owned(), node, time, epoch: 0, backend: Arc::clone(&backend) };
+        let keeper = Keeper { url: url.to_owned(), node, time, patience, epoch: 0, backend: Arc::clone(&backend) };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || keeper.live(register, errands, readings, ready))
@@ -407,6 +443,7 @@ struct Keeper {
     url: String,
     node: NodeName,
     time: Time,
+    patience: Patience,
     epoch: u64,
     backend: Arc<Mutex<Option<i32>>>,
 }
@@ -437,6 +474,7 @@ impl Keeper {
     async fn start(&mut self, mut register: Box<dyn Errand<PgTx> + Send>) -> Result<PgTx, StoreError> {
         let mut tx = PgTx::connect(&self.url).await?;
         tx.demand_durability().await?;
+        tx.wait_like(self.patience).await?;
         tx.migrate().await?;
         let now = tx.now(&self.time).await?;
         // The row may not exist yet, so this one errand runs outside a group.
@@ -535,6 +573,7 @@ impl Keeper {
             match PgTx::connect(&self.url).await {
                 Ok(fresh) => {
                     fresh.demand_durability().await?;
+                    fresh.wait_like(self.patience).await?;
                     *tx = fresh;
                     return self.note_backend(tx).await;
                 }

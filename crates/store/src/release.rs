@@ -30,7 +30,7 @@ macro_rules! in_turn {
             $when,
             " AND NOT EXISTS (SELECT 1 FROM holds e \
              WHERE e.object_key = h.object_key AND e.object_key IS NOT NULL AND e.id <> h.id \
-             AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
+             AND e.ended_at IS NULL AND e.state IN ('held', 'ready', 'preparing', 'armed', 'in_doubt', 'needs_human') \
              AND (e.state NOT IN ('held', 'ready') OR e.admitted_at < h.admitted_at \
              OR (e.admitted_at = h.admitted_at AND e.id < h.id))) ",
             $rest

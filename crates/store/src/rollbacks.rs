@@ -65,7 +65,12 @@ pub(crate) async fn of_hold<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Resu
 
 /// The question of [`of_hold`], asked early.
 pub(crate) fn of_hold_ahead(hold: HoldId) -> Ahead {
-    Ahead { sql: OF_HOLD, params: params![hold], rests_on: vec![("rollback_points", vec![("hold", Val::from(hold))])] }
+    Ahead {
+        sql: OF_HOLD,
+        params: params![hold],
+        rests_on: vec![("rollback_points", vec![("hold", Val::from(hold))])],
+        follows: None,
+    }
 }
 
 /// A new point. One that was abandoned makes room for it.

@@ -29,6 +29,13 @@ pub(crate) struct Write {
 
 /// An open transaction.
 pub(crate) trait Tx {
+    /// Whether other nodes may write to the same rows meanwhile.
+    const IS_SHARED: bool;
+    /// Writes of the last minutes that may have this digest, where that is known without asking.
+    fn recent_like(&self, digest: sluice_core::Digest) -> Option<Vec<sluice_core::HoldId>> {
+        let _nobody_kept_it = digest;
+        None
+    }
     /// The rows a query gives.
     async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError>;
     /// The same question about many things, at once where that is faster; answers in order.

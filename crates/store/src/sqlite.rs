@@ -4,7 +4,11 @@
 //! Promise: settings that durability rests on are read back, an answer leaves after its commit, and
 //! after a failed sync nothing more is written, because the page cache can no longer be believed.
 
+mod ballast;
+mod writer;
+
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,24 +18,34 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sluice_core::{Clock, NodeName};
+use sluice_core::{Clock, Digest, HoldId, NodeName, Timestamp};
 use tokio::sync::mpsc;
 
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
+use crate::holds;
 use crate::migrate;
+use crate::recent::{DUPLICATE_SPAN, Recent};
 use crate::sql::{Row, Tx, Val, Write, params};
+use ballast::Ballast;
+use writer::{GROUP, Writer};
 
 /// First release without the WAL-reset race.
 const OLDEST: i32 = 3_051_003;
 /// Marks a file as ours: "Slui".
 const APPLICATION_ID: i64 = 0x536c_7569;
-/// Most errands that share one commit.
-const GROUP: usize = 256;
 /// Connections for reading.
 const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
 const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
+
+/// Before a line of the schema that is for databases with several nodes.
+const SHARED: &str = "/*shared*/";
+const LATELY: &str = "SELECT digest, admitted_at, id FROM holds WHERE admitted_at > ?1";
+/// Pages in the log before they are moved into the file.
+const LOG_PAGES: &str = "4000";
+/// As many bytes of log as that many pages take.
+const LOG_ROOM: u64 = 4000 * (4096 + 24) + 32;
 
 type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 
@@ -39,20 +53,26 @@ type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 #[derive(Debug)]
 pub(crate) struct SqliteTx {
     connection: Connection,
+    /// What a file's writer remembers; a database in memory has several nodes, and an index.
+    recent: Option<Recent>,
 }
 
 /// A file-backed store: the queue to its writer, and connections for reading.
 pub(crate) struct SqliteFile {
+    path: PathBuf,
     queue: Option<Queue>,
+    stops: Option<Queue>,
     writer: Option<JoinHandle<()>>,
     readers: Vec<Mutex<SqliteTx>>,
+    /// For the stop lane alone.
+    stop_reader: Option<Mutex<SqliteTx>>,
     _lock: File,
 }
 
 impl SqliteTx {
     /// A database that lives as long as this value. For simulations and tests.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)? };
+        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)?, recent: None };
         this.settle_in(false)?;
         this.migrate()?;
         Ok(this)
@@ -68,7 +88,7 @@ impl SqliteTx {
         if on_disk {
             setting(connection, "journal_mode", "wal")?;
             setting(connection, "synchronous", "2")?;
-            setting(connection, "wal_autocheckpoint", "4000")?;
+            setting(connection, "wal_autocheckpoint", LOG_PAGES)?;
             setting(connection, "mmap_size", "0")?;
         }
         setting(connection, "foreign_keys", "1")?;
@@ -96,15 +116,30 @@ impl SqliteTx {
     fn migrate(&mut self) -> Result<(), StoreError> {
         let found = self.recognise()?;
         for step in migrate::missing(found)? {
+            let schema = match &self.recent {
+                Some(_) => step.sql.lines().filter(|line| !line.starts_with(SHARED)).collect::<Vec<_>>().join("\n"),
+                None => step.sql.to_owned(),
+            };
             let text = format!(
                 "BEGIN IMMEDIATE;\n{}\nPRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {};\nCOMMIT;",
-                step.sql, step.version
+                schema, step.version
             );
             if let Err(error) = self.connection.execute_batch(&text) {
                 drop(self.connection.execute_batch("ROLLBACK"));
                 return Err(fault(error));
             }
         }
+        Ok(())
+    }
+
+    /// Reads again what was admitted lately. No later group has an earlier time than this one.
+    pub fn remember(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let mut recent = Recent::starting(now);
+        for row in self.query(LATELY, &params![now - DUPLICATE_SPAN])? {
+            let mut row = row.of("holds");
+            recent.read(&row.blob()?, row.time()?, row.bits()?);
+        }
+        self.recent = Some(recent);
         Ok(())
     }
 
@@ -168,11 +203,20 @@ impl SqliteTx {
         if write.exactly_one && hit != 1 {
             return Err(StoreError::Conflict);
         }
+        if let (Some(recent), Some((digest, at, hold))) = (&mut self.recent, holds::inserted(write)) {
+            recent.note(digest, at, hold);
+        }
         Ok(())
     }
 }
 
 impl Tx for SqliteTx {
+    const IS_SHARED: bool = false;
+
+    fn recent_like(&self, digest: Digest) -> Option<Vec<HoldId>> {
+        self.recent.as_ref().map(|recent| recent.like(digest))
+    }
+
     async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
         self.query(sql, params)
     }
@@ -190,7 +234,7 @@ impl SqliteFile {
         // SECURITY: made before SQLite opens it, which would let everybody read; its log files follow its mode.
         own().open(path).map_err(unavailable)?;
         let connection = Connection::open(path).map_err(fault)?;
-        let mut tx = SqliteTx { connection };
+        let mut tx = SqliteTx { connection, recent: Some(Recent::default()) };
         tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
@@ -198,19 +242,26 @@ impl SqliteFile {
         if verdict != "ok" {
             return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
         }
+        make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
-        Ok((Self { queue: None, writer: None, readers, _lock: lock }, tx))
+        let stop_reader = Some(Mutex::new(open_reader(path)?));
+        let path = path.to_path_buf();
+        Ok((Self { path, queue: None, stops: None, writer: None, readers, stop_reader, _lock: lock }, tx))
     }
 
     /// Hands the writing connection to its thread.
     pub fn start(&mut self, tx: SqliteTx, node: NodeName, clock: Arc<dyn Clock>) -> Result<(), StoreError> {
-        let (queue, errands) = mpsc::channel(4 * GROUP);
+        let (queue, ordinary) = mpsc::channel(4 * GROUP);
+        let (stop_queue, stops) = mpsc::channel(GROUP);
+        let ballast = Ballast::beside(&self.path);
+        let writer = Writer { tx, ordinary, stops, node, clock, ballast, broken: None };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || write_on(tx, errands, &node, clock.as_ref()))
+            .spawn(move || writer.live())
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         self.queue = Some(queue);
+        self.stops = Some(stop_queue);
         self.writer = Some(writer);
         Ok(())
     }
@@ -219,6 +270,22 @@ impl SqliteFile {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         queue.send(errand).await.map_err(|_| stopped())
+    }
+
+    /// Past everything that waits in the ordinary queue.
+    pub async fn send_stop(&self, errand: Box<dyn Errand<SqliteTx>>) -> Result<(), StoreError> {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let queue = self.stops.as_ref().ok_or_else(stopped)?;
+        queue.send(errand).await.map_err(|_| stopped())
+    }
+
+    /// Reads on the calling thread, on the connection nobody else uses.
+    pub fn read_for_stop<Out>(
+        &self,
+        ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>,
+    ) -> Result<Out, StoreError> {
+        let reader = self.stop_reader.as_ref().map(|reader| reader.lock().unwrap_or_else(PoisonError::into_inner));
+        ask(&mut *reader.ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?)
     }
 
     /// Reads on the calling thread, on whichever connection is free.
@@ -236,56 +303,15 @@ impl Drop for SqliteFile {
         // Readers first: only the last connection to close moves what is in the log into the file, and
         // only the writer can. Who copies the file of a stopped gateway must find everything in it.
         self.readers.clear();
+        self.stop_reader = None;
+        // The writer looks at stops first, so that their queue must not close last.
+        self.stops = None;
         // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
         self.queue = None;
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
         }
     }
-}
-
-/// The writer's life: take what has queued up, commit it together, answer.
-fn write_on(
-    mut tx: SqliteTx,
-    mut errands: mpsc::Receiver<Box<dyn Errand<SqliteTx>>>,
-    node: &NodeName,
-    clock: &dyn Clock,
-) {
-    let mut broken: Option<StoreError> = None;
-    while let Some(first) = errands.blocking_recv() {
-        let mut group = vec![first];
-        while group.len() < GROUP
-            && let Ok(next) = errands.try_recv()
-        {
-            group.push(next);
-        }
-        if let Some(fault) = &broken {
-            group.into_iter().for_each(|errand| errand.deliver(Some(fault)));
-            continue;
-        }
-        let alone = group.len() == 1;
-        match tx.commit_group(node, clock, &mut group) {
-            Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
-            Err(fault) if alone || is_final(&fault) => {
-                group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
-                broken = is_final(&fault).then_some(fault);
-            }
-            // One of them does not fit; the others must not suffer for it.
-            Err(_) => {
-                for errand in group {
-                    let mut alone = [errand];
-                    let fault = tx.commit_group(node, clock, &mut alone).err();
-                    let [errand] = alone;
-                    errand.deliver(fault.as_ref());
-                }
-            }
-        }
-    }
-}
-
-/// Whether the file can no longer be believed by this process.
-fn is_final(fault: &StoreError) -> bool {
-    matches!(fault, StoreError::Damaged { .. })
 }
 
 /// A use case on SQLite never waits; if it would, that is a fault of ours, not a reason to hang.
@@ -298,7 +324,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
     setting(&connection, "query_only", "1")?;
-    Ok(SqliteTx { connection })
+    Ok(SqliteTx { connection, recent: None })
 }
 
 /// Opens a copy of a database for reading only, whoever else has it: for export and inspection.
@@ -345,6 +371,19 @@ fn unavailable(error: std::io::Error) -> StoreError {
         std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => StoreError::ReadOnly,
         std::io::ErrorKind::StorageFull => StoreError::DiskFull,
         _ => StoreError::Unavailable(Box::new(error)),
+    }
+}
+
+/// Makes the log as long as it will become, once: a sync need not write down a new length then, only what is in it.
+/// What stands there is no frame, so that nobody reads it. Where there is no room, the log grows as it goes.
+fn make_room(path: &Path) {
+    let mut beside: PathBuf = path.to_path_buf();
+    beside.as_mut_os_string().push("-wal");
+    let Ok(log) = File::options().write(true).open(&beside) else { return };
+    let Ok(length) = log.metadata().map(|data| data.len()) else { return };
+    let missing = usize::try_from(LOG_ROOM.saturating_sub(length)).unwrap_or(0);
+    if log.write_all_at(&vec![0; missing], length).and_then(|()| log.sync_all()).is_err() {
+        drop(log.set_len(length));
     }
 }
 

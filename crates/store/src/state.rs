@@ -276,7 +276,7 @@ impl UseCase for StateSet {
             counters::make_latch(desk, &self.by);
         }
         let by = Actor::Agent(self.by.clone());
-        desk.record(fact("state.set", by, self.hold, &self.shelf, &self.key, changed.version).with("bytes", size));
+        desk.record(fact("state.set", by, self.hold, (&self.shelf, &self.key), changed.version).with("bytes", size));
         Ok(changed)
     }
 }
@@ -303,7 +303,7 @@ impl UseCase for Delete {
         }
         let changed = spot.make(desk, None, None, &self.by);
         let by = Actor::Agent(self.by.clone());
-        desk.record(fact("state.deleted", by, self.hold, &self.shelf, &self.key, changed.version));
+        desk.record(fact("state.deleted", by, self.hold, (&self.shelf, &self.key), changed.version));
         Ok(changed.previous)
     }
 }
@@ -333,7 +333,7 @@ impl UseCase for PutBack {
             (None, None) => return Ok(StateChanged { version: 0, previous: None }),
         };
         let by = desk.actor();
-        desk.record(fact("state.put_back", by, self.hold, &self.shelf, &self.key, changed.version));
+        desk.record(fact("state.put_back", by, self.hold, (&self.shelf, &self.key), changed.version));
         Ok(changed)
     }
 }
@@ -403,7 +403,7 @@ fn size_of(key: &str, value: &str) -> u64 {
 }
 
 /// What the record says: how long the name is and what it hashes to, never the name.
-fn fact(kind: &str, by: Actor, hold: HoldId, shelf: &Shelf, key: &str, version: u64) -> Fact {
+fn fact(kind: &str, by: Actor, hold: HoldId, (shelf, key): (&Shelf, &str), version: u64) -> Fact {
     let name = [shelf.word().as_bytes(), &shelf.owner(), key.as_bytes()].join(&0);
     let fact = Fact::new(kind, by).with("shelf", shelf.word()).with("key_bytes", key.len());
     let mut fact = fact.with("key_hash", Digest::of(&name)).with("version", version);
@@ -441,6 +441,7 @@ impl Store {
     ///
     /// # Errors
     /// When it is not the version the caller expects.
+    #[expect(clippy::too_many_arguments, reason = "what, where, by whom: none of them can stand for another")]
     pub async fn state_delete(
         &self,
         hold: HoldId,
@@ -464,6 +465,7 @@ impl Store {
     ///
     /// # Errors
     /// When what is there now is not what is to be taken back (none: there must be nothing).
+    #[expect(clippy::too_many_arguments, reason = "what, where, by whom: none of them can stand for another")]
     pub async fn state_put_back(
         &self,
         hold: HoldId,

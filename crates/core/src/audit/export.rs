@@ -13,6 +13,7 @@ use super::key::VerifierKey;
 use super::note::Note;
 use super::tree::Frontier;
 use super::{Hash, Head};
+use crate::hex;
 use crate::ids::NodeName;
 use crate::json;
 
@@ -165,16 +166,10 @@ pub(super) fn read_note(from: &mut impl BufRead) -> io::Result<Option<Result<Vec
     }
 }
 
-/// A hash as 64 digits. Written without branches or tables: the verifier does this for every entry.
+/// A hash as 64 digits.
 pub(super) fn hex_of(hash: &Hash) -> [u8; 64] {
-    const fn digit(nibble: u8) -> u8 {
-        nibble + if nibble > 9 { b'a' - 10 } else { b'0' }
-    }
     let mut text = [0; 64];
-    let (pairs, _) = text.as_chunks_mut::<2>();
-    for ([high, low], byte) in pairs.iter_mut().zip(hash.0) {
-        (*high, *low) = (digit(byte >> 4), digit(byte & 15));
-    }
+    hex::write(&mut text, &hash.0);
     text
 }
 

@@ -1,7 +1,7 @@
 //! The HTTP door: connections, and the way of one request to its handler.
 //!
 //! Takes bytes within limits of size, number and time; gives the answer of one route of the table
-//! ([`routes::TABLE`]). Promise: a foreign host or origin, a wrong kind of credential, a body too large or
+//! ([`routes::all`]). Promise: a foreign host or origin, a wrong kind of credential, a body too large or
 //! too slow never reach a handler; every no is a problem document with a stable code; the stop lane has a
 //! listener, connections and a thread of its own.
 

@@ -80,25 +80,27 @@ fn room_left(gw: &Gateway) -> Room {
     }
 }
 
-/// Signs the end of the record, if it has grown enough or long enough.
+/// Signs the ends of this node's logs, where they have grown enough.
 ///
 /// # Errors
-/// When the record cannot be read or the checkpoint not kept.
+/// When the record cannot be read or a checkpoint not kept.
 pub async fn checkpoint(gw: &Gateway, at_least: u64) -> Result<bool, No> {
-    let mut signer = gw.signer.lock().await;
-    let Some(signer) = signer.as_mut() else { return Ok(false) };
-    let node = gw.store.node().clone();
-    let signed = gw.store.last_checkpoint(node.clone()).await?.map_or(0, |last| last.size);
-    let size = gw.store.logs().await?.into_iter().find(|(log, _)| *log == node).map_or(0, |(_, head)| head.size);
-    if size.saturating_sub(signed) < at_least.max(1) {
-        return Ok(false);
+    let mut signers = gw.signers.lock().await;
+    let mut signed_any = false;
+    for (log, signer) in signers.iter_mut() {
+        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |last| last.size);
+        let size = gw.store.logs().await?.into_iter().find(|(name, _)| name == log).map_or(0, |(_, head)| head.size);
+        if size.saturating_sub(signed) < at_least.max(1) {
+            continue;
+        }
+        let grown = gw.store.grown_log(log.clone()).await?;
+        let note = signer.sign(&grown.growth).map_err(|error| {
+            // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
+            tracing::error!("the record does not grow out of its last checkpoint: {error}");
+            No::from(Refusal::new(Code::StoreDamaged).because(error))
+        })?;
+        gw.store.checkpointed(grown, note).await?;
+        signed_any = true;
     }
-    let grown = gw.store.grown().await?;
-    let note = signer.sign(&grown.growth).map_err(|error| {
-        // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
-        tracing::error!("the record does not grow out of its last checkpoint: {error}");
-        No::from(Refusal::new(Code::StoreDamaged).because(error))
-    })?;
-    gw.store.checkpointed(grown, note).await?;
-    Ok(true)
+    Ok(signed_any)
 }

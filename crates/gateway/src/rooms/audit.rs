@@ -80,6 +80,8 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
     };
     match close(gw, entry).await {
         Ok(()) => no,
-        Err(unwritten) => No { refusal: Refusal::new(Code::AuditUnavailable).because(unwritten.refusal), ..no },
+        Err(unwritten) => {
+            No { refusal: Box::new(Refusal::new(Code::AuditUnavailable).because(*unwritten.refusal)), ..no }
+        }
     }
 }

@@ -16,6 +16,8 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{AgentName, CapabilityName};
 use sluice_store::{Store, StoreError};
 
+use crate::value::put;
+
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 
 /// What can be learnt.
@@ -90,7 +92,7 @@ impl About {
                 let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
                 let mut told = super::describe(spec);
                 // Conditions may decide otherwise once there are arguments.
-                told["tier_without_arguments"] = verdict.tier.as_str().into();
+                put(&mut told, "tier_without_arguments", verdict.tier.as_str());
                 told
             })
             .collect()

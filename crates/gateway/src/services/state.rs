@@ -17,6 +17,7 @@ use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
 
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 use crate::config;
+use crate::value::put;
 
 /// The longest key, in characters.
 const LONGEST_KEY: usize = 512;
@@ -302,8 +303,8 @@ fn told(shelf: &Shelf, item: Option<Item>) -> Value {
     });
     match shelf {
         Shelf::Session(_) => told = json!({"found": true, "value": value_of(&item)}),
-        Shelf::Persistent(_) => told["created_at"] = item.created_at.to_string().into(),
-        Shelf::Shared => told["owner_agent"] = item.by.as_str().into(),
+        Shelf::Persistent(_) => put(&mut told, "created_at", item.created_at.to_string()),
+        Shelf::Shared => put(&mut told, "owner_agent", item.by.as_str()),
     }
     told
 }

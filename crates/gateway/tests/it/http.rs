@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sluice_gateway::Gateway;
 use sluice_gateway::doors::http::openapi;
 use sluice_gateway::doors::http::route::{Access, Lane};
-use sluice_gateway::doors::http::routes::TABLE;
+use sluice_gateway::doors::http::routes;
 use sluice_gateway::doors::http::{Door, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -112,7 +112,7 @@ async fn a_blocked_call_is_a_decision_with_its_rule() {
 async fn no_credential_opens_a_route_of_another_kind() {
     let open = open(Plan::default()).await;
     let house = &open.house;
-    for route in TABLE.iter().filter(|route| route.access != Access::Open) {
+    for route in routes::all().filter(|route| route.access != Access::Open) {
         let path = route.path.replace("{call_id}", &format!("call_{:032x}", 1)).replace("{name}", "clerk");
         let path = path.replace("{buffer_id}", &format!("buf_{:032x}", 1));
         let path = path.replace("{approval_id}", &format!("appr_{:032x}", 1));
@@ -249,7 +249,7 @@ async fn the_stop_lane_serves_stopping_and_nothing_that_starts() {
     let answer =
         ask(open.stop, "POST", "/v1/calls", &open.house.agent_key, Some(&json!({"capability": "system.time"}))).await;
     assert_eq!(answer.code(), "door.method");
-    for route in TABLE.iter().filter(|route| route.stops && route.method == "GET" && !route.path.contains('{')) {
+    for route in routes::all().filter(|route| route.stops && route.method == "GET" && !route.path.contains('{')) {
         let answer = ask(open.stop, "GET", route.path, &open.house.operator_token, None).await;
         assert_eq!(answer.status, 200, "{}: {answer:?}", route.path);
     }
@@ -326,7 +326,7 @@ fn the_api_description_is_what_the_routes_say() {
 
 #[test]
 fn every_route_names_its_answers_and_refusals() {
-    for route in TABLE {
+    for route in routes::all() {
         assert!(!route.answers.is_empty(), "{} {}", route.method, route.path);
         assert!(route.about.ends_with('.'), "{}", route.path);
         assert!(!route.codes().is_empty(), "{}", route.path);

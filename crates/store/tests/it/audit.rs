@@ -9,7 +9,7 @@ use sluice_store::Admitted;
 use sluice_testkit::SeededEntropy;
 use sluice_testkit::world::World;
 
-use crate::engines::everywhere;
+use crate::engines::{everywhere, operator};
 
 fn log() -> NodeName {
     NodeName::new("gw-1").unwrap()
@@ -86,5 +86,25 @@ fn a_signer_that_comes_back_goes_on_from_the_kept_checkpoint() {
         fill(world, 5, 300);
         checkpoint(world, &mut second);
         assert_eq!(second.last().tree.size, 305);
+    });
+}
+
+#[test]
+fn every_log_a_node_writes_is_signed_by_it_that_of_the_stop_lane_too() {
+    everywhere(|world| {
+        fill(world, 0, 3);
+        let lane = world.store.stop_lane();
+        world.wait(lane.freeze(sluice_store::Scope::All, operator(), "because".into())).unwrap();
+        let mut covered = 0;
+        for log in world.store.own_logs() {
+            let key = SecretKey::generate(&origin(&log), &SeededEntropy::new(1)).unwrap();
+            let mut signer = Signer::new(key, &log).unwrap();
+            let grown = world.wait(world.store.grown_log(log.clone())).unwrap();
+            let note = signer.sign(&grown.growth).unwrap();
+            world.wait(world.store.checkpointed(grown, note)).unwrap();
+            covered += world.wait(world.store.last_checkpoint(log)).unwrap().unwrap().size;
+        }
+        let written: u64 = world.wait(world.store.logs()).unwrap().iter().map(|(_, head)| head.size).sum();
+        assert_eq!((covered, written), (4, 4));
     });
 }

@@ -8,11 +8,13 @@ mod calls;
 mod doubt;
 mod freezing;
 mod keys;
+mod lists;
 mod nodes;
 mod questions;
 mod recovery;
 mod rollbacks;
 mod sessions;
+mod state;
 mod stopping;
 mod time;
 

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use sluice_core::audit::Sealed;
 use sluice_core::hold::Hold;
-use sluice_core::{NodeName, Span};
-use sluice_store::{Admission, Outcome, Store, StoreError};
+use sluice_core::ids::{KeyId, MessageId, SessionId};
+use sluice_core::{AgentName, HoldId, NodeName, Span};
+use sluice_store::{
+    Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, Store, StoreError,
+};
 use sluice_testkit::ids::SplitMix;
 use sluice_testkit::{CountingIds, ManualClock, World};
 
 use crate::checker;
-use crate::engines::{WINDOW, agent, asked, code, refused};
+use crate::engines::{WINDOW, agent, asked, code, operator, refused};
 
 /// What a refused file is refused with; anything else would be a guess.
 const REFUSALS: [&str; 6] =
@@ -46,7 +49,37 @@ fn furnish(path: &Path) {
     let last = due.iter().filter(|hold| hold.agent().as_str() == "porter").cloned().collect::<Vec<_>>();
     world.wait(world.store.claim(world.claims(&last))).unwrap();
     world.finish(last[0].id, 1, refused()).unwrap();
+    furnish_beside_writes(&world);
     checker::check(&world);
+}
+
+/// What a gateway keeps besides writes.
+fn furnish_beside_writes(world: &World) {
+    let (store, clerk) = (&world.store, || AgentName::new("clerk").unwrap());
+    world.wait(store.add_agent(clerk(), "reads mail".into(), operator())).unwrap();
+    let kind = KeyKind::Agent(clerk());
+    let id = KeyId::mint(world.ids.as_ref());
+    let key = NewKey { id, kind, label: None, hash: [7; 32], expires_at: None, by: operator() };
+    world.wait(store.issue_key(key)).unwrap();
+    let session = SessionId::mint(world.ids.as_ref());
+    world.wait(store.open_session(session, clerk(), None, Some("task".into()))).unwrap();
+    let set = |shelf: Shelf, value: &str| StateSet {
+        hold: HoldId::mint(world.ids.as_ref()),
+        shelf,
+        key: "plan".into(),
+        value: value.into(),
+        by: clerk(),
+        expected: None,
+        quota: 1 << 20,
+    };
+    for shelf in [Shelf::Session(session), Shelf::Persistent(clerk()), Shelf::Shared] {
+        world.wait(store.state_set(set(shelf.clone(), "1"))).unwrap();
+        world.wait(store.state_set(set(shelf, "2"))).unwrap();
+    }
+    let body = serde_json::json!({});
+    let id = MessageId::mint(world.ids.as_ref());
+    let alert = Message { id, topic: "agent.alert".into(), severity: Severity::Warning, body };
+    world.wait(store.alert(alert, agent("clerk"))).unwrap();
 }
 
 /// Everything a store can be read for.
@@ -63,6 +96,10 @@ fn read(store: &Store) -> Result<Everything, StoreError> {
         let holds = store.holds(None, 1_000).await?;
         store.open_approvals(1_000).await?;
         store.freezes().await?;
+        store.keys().await?;
+        store.agents().await?;
+        store.alerts(AlertFilter::default(), None, 1_000).await?;
+        store.state_query(Shelf::Shared, String::new(), 1_000).await?;
         store.outbox(sluice_core::Timestamp::from_millis(i64::MAX), 1_000).await?;
         let (mut entries, mut verified) = (Vec::new(), true);
         for (log, head) in store.logs().await? {
@@ -89,7 +126,11 @@ fn killed_copy(folder: &Path) -> (PathBuf, Everything) {
     assert!(all.verified);
     let copy = folder.join("copy.db");
     std::fs::copy(&path, &copy).unwrap();
-    std::fs::copy(beside(&path, "-wal"), beside(&copy, "-wal")).unwrap();
+    // Without the room after the last frame: there is nothing in it to be damaged.
+    let mut log = std::fs::read(beside(&path, "-wal")).unwrap();
+    let used = log.iter().rposition(|byte| *byte != 0).unwrap();
+    log.truncate(32 + (used - 32).div_ceil(4096 + 24) * (4096 + 24));
+    std::fs::write(beside(&copy, "-wal"), log).unwrap();
     (copy, all)
 }
 
@@ -326,6 +367,17 @@ fn a_row_that_cannot_be_is_never_read_as_something() {
         "UPDATE nodes SET log_hash = zeroblob(31)",
         "UPDATE nodes SET log_size = -1",
         "UPDATE audit_entries SET hash = zeroblob(31)",
+        "UPDATE keys SET kind = 'operator'",
+        "UPDATE keys SET role = 'admin'",
+        "UPDATE keys SET name = '../x'",
+        "UPDATE keys SET hash = zeroblob(31)",
+        "UPDATE keys SET revoked_at = 1",
+        "UPDATE agents SET name = '../x'",
+        "UPDATE agents SET paused_at = 1",
+        "UPDATE outbox SET acked_at = 1",
+        "UPDATE outbox SET sent_by = 'robot:x'",
+        "UPDATE state_items SET name = x'61ff'",
+        "UPDATE state_items SET agent = '../x'",
     ] {
         let path = lay(folder.path(), &whole, None);
         edit(&path, statement);
@@ -337,10 +389,10 @@ fn a_row_that_cannot_be_is_never_read_as_something() {
 }
 
 /// Whether this machine lets a test have a file system of its own.
-struct Disk(tempfile::TempDir);
+pub struct Disk(tempfile::TempDir);
 
 impl Disk {
-    fn of(size: &str) -> Option<Self> {
+    pub fn of(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "sluice-test"], folder.path());
         if !mounted {
@@ -349,7 +401,7 @@ impl Disk {
         mounted.then_some(Self(folder))
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 }
@@ -408,24 +460,32 @@ fn a_read_only_place_is_called_that() {
     open(&path).unwrap();
 }
 
-/// The file that [`an_old_database_is_brought_up_to_date_and_read`] opens, made by schema 1.
-const OLD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/old/schema-1.db");
+/// The files that [`an_old_database_is_brought_up_to_date_and_read`] opens, by the schema that made them.
+fn old(schema: i64) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/old/schema-{schema}.db"))
+}
 
-/// Writes the file anew. Only for a schema that was never released: a released one is kept as it is.
+/// Writes the newest file anew. Only for a schema that was never released: a released one is kept as it is.
 #[test]
 #[ignore = "makes a file that is kept"]
 fn make_the_old_database() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sluice.db");
     furnish(&path);
-    std::fs::copy(&path, OLD).unwrap();
+    std::fs::copy(&path, old(sluice_store::SCHEMA)).unwrap();
 }
 
 #[test]
 fn an_old_database_is_brought_up_to_date_and_read() {
+    for schema in 1..=sluice_store::SCHEMA {
+        bring_up_to_date(schema);
+    }
+}
+
+fn bring_up_to_date(schema: i64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sluice.db");
-    std::fs::copy(OLD, &path).unwrap();
+    std::fs::copy(old(schema), &path).unwrap();
     let clock = ManualClock::default();
     clock.advance(Span::from_mins(5));
     let world = World::reopen(&path, &clock);
@@ -439,6 +499,12 @@ fn an_old_database_is_brought_up_to_date_and_read() {
     let mut new = world;
     new.ids = Arc::new(CountingIds::after(1_000_000));
     new.held("newcomer", "written by this release");
+    if schema < 2 {
+        furnish_beside_writes(&new);
+    }
+    assert_eq!(new.wait(new.store.keys()).unwrap().len(), 1);
+    let plan = new.wait(new.store.state_get(Shelf::Shared, "plan".into(), None)).unwrap();
+    assert_eq!(plan.map(|item| (item.value, item.version)), Some(("2".to_owned(), 2)));
     checker::check(&new);
     assert_eq!(
         rusqlite::Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)),

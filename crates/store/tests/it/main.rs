@@ -11,6 +11,7 @@ mod checker;
 mod contract;
 mod damage;
 mod engines;
+mod lane;
 mod model;
 mod races;
 mod server;

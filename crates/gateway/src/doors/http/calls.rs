@@ -1,5 +1,6 @@
 //! Calls: making one, asking how it stands, stopping it.
 
+use sluice_core::audit::Entry;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, HoldId};
@@ -83,24 +84,20 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
 /// A call that ended at once is only in the record.
 async fn ended(visit: &Visit, call: CallId) -> Result<Reply, No> {
     let entries = visit.gw.store.call_entries(call).await?;
-    let own = |entry: &serde_json::Value| match visit.who.as_ref().and_then(|who| who.agent().cloned()) {
-        Some(agent) => entry["fact"]["actor"] == format!("agent:{agent}"),
-        None => true,
-    };
+    let agent = visit.who.as_ref().and_then(|who| who.agent()).cloned().map(Actor::Agent);
     for (_, sealed) in entries {
-        let entry: serde_json::Value = serde_json::from_slice(&sealed.body).unwrap_or_default();
-        let status = match entry["fact"]["kind"].as_str() {
-            Some("call.answered") => "done",
-            Some("call.allowed") => "allowed",
-            Some("call.refused") if entry["fact"]["code"] == "policy.blocked" => "blocked",
-            Some("call.refused") => "refused",
+        let Ok(Entry { fact, .. }) = serde_json::from_slice(&sealed.body) else { continue };
+        let status = match (fact.kind.as_str(), fact.code.as_deref()) {
+            ("call.answered", _) => "done",
+            ("call.allowed", _) => "allowed",
+            ("call.refused", Some("policy.blocked")) => "blocked",
+            ("call.refused", _) => "refused",
             _ => continue,
         };
-        if !own(&entry) {
+        if agent.as_ref().is_some_and(|agent| *agent != fact.actor) {
             continue;
         }
-        let code = entry["fact"]["code"].as_str().map(str::to_owned);
-        let capability = entry["fact"]["detail"]["capability"].as_str().map(str::to_owned);
+        let (code, capability) = (fact.code, fact.detail.get("capability").cloned());
         let view =
             CallView { call_id: call.to_string(), status: status.into(), code, capability, ..CallView::default() };
         return Ok(Reply::json(200, &view));

@@ -13,6 +13,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use crate::events::{self, Cursor, Event, Listening};
 use crate::gateway::Phase;
+use crate::value::at;
 use crate::{Gateway, No};
 
 /// A sign of life, so that neither side takes silence for a broken line.
@@ -114,10 +115,11 @@ impl Listener {
 
 /// SECURITY: an agent sees its own doings and what becomes of its writes, and nothing of others.
 async fn concerns(gw: &Gateway, event: &Event, agent: &AgentName) -> bool {
-    let fact = &event.entry["fact"];
-    if fact["actor"] == format!("agent:{agent}") {
+    if *at(&event.entry, "/fact/actor") == format!("agent:{agent}") {
         return true;
     }
-    let Some(hold) = fact["hold"].as_str().and_then(|id| id.parse::<HoldId>().ok()) else { return false };
+    let Some(hold) = at(&event.entry, "/fact/hold").as_str().and_then(|id| id.parse::<HoldId>().ok()) else {
+        return false;
+    };
     gw.store.hold(hold).await.ok().flatten().is_some_and(|hold| hold.agent() == agent)
 }

@@ -9,9 +9,10 @@ use sluice_core::refusal::Code;
 
 use super::reply::Reply;
 use super::route::{Access, Route, Visit};
-use super::routes::TABLE;
+use super::routes;
 use super::views::{Problem, role_word};
 use crate::No;
+use crate::value::{at, put};
 
 /// `GET /openapi.json`.
 pub(super) async fn show(_: Visit) -> Result<Reply, No> {
@@ -28,7 +29,7 @@ pub fn document() -> Value {
     let mut schemas = settings.into_generator();
     let problem = schemas.subschema_for::<Problem>();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for route in TABLE {
+    for route in routes::all() {
         let operation = operation(route, &mut schemas, problem.as_value());
         paths.entry(route.path).or_default().insert(route.method.to_lowercase(), operation);
     }
@@ -67,12 +68,15 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
         "security": security(route.access),
     });
     if let Access::Operator(role) | Access::Either(role) = route.access {
-        operation["x-sluice-role"] = role_word(role).into();
+        put(&mut operation, "x-sluice-role", role_word(role));
     }
     if let Some(shape) = route.body {
         let schema = shape(schemas);
-        operation["requestBody"] =
-            json!({"required": true, "content": {"application/json": {"schema": schema.as_value()}}});
+        put(
+            &mut operation,
+            "requestBody",
+            json!({"required": true, "content": {"application/json": {"schema": schema.as_value()}}}),
+        );
     }
     operation
 }
@@ -88,13 +92,13 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
         match shape {
             Some(shape) => {
                 let schema = shape(schemas);
-                response["content"] = json!({"application/json": {"schema": schema.as_value()}});
+                put(&mut response, "content", json!({"application/json": {"schema": schema.as_value()}}));
             }
             None if route.path == "/v1/events" => {
-                response["content"] = json!({"text/event-stream": {"schema": {"type": "string"}}});
+                put(&mut response, "content", json!({"text/event-stream": {"schema": {"type": "string"}}}));
             }
             None if *status == 200 => {
-                response["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+                put(&mut response, "content", json!({"text/plain": {"schema": {"type": "string"}}}));
             }
             None => {}
         }
@@ -107,8 +111,10 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
     for (status, codes) in by_status {
         let lines: Vec<String> = codes.iter().map(|code| format!("`{code}`: {}", code.meaning())).collect();
         let response = responses.entry(status.to_string()).or_insert_with(|| json!({"description": ""}));
-        response["description"] = lines.join("; ").into();
-        response["content"]["application/problem+json"] = json!({"schema": problem});
+        put(response, "description", lines.join("; "));
+        let mut content = at(response, "/content").clone();
+        put(&mut content, "application/problem+json", json!({"schema": problem}));
+        put(response, "content", content);
     }
     json!(responses)
 }

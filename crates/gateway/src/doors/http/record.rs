@@ -8,6 +8,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
 use crate::No;
+use crate::value::at;
 
 /// `GET /v1/audit/entries`.
 pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
@@ -32,7 +33,7 @@ pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
             json!({"seq": sealed.seq, "hash": sealed.hash.to_string(), "entry": entry})
         })
         .collect();
-    let cursor = |entry: &Value| (entry["seq"].as_u64().unwrap_or(0) + 1).to_string();
+    let cursor = |entry: &Value| (at(entry, "/seq").as_u64().unwrap_or(0) + 1).to_string();
     Ok(Reply::json(200, &Page::of(data, limit, cursor)))
 }
 

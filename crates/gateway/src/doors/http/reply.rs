@@ -13,6 +13,7 @@ use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Retry};
 
 use crate::No;
+use crate::value::put;
 
 /// A body: known whole, or a stream of events.
 pub enum Body {
@@ -114,14 +115,14 @@ impl Reply {
         });
         let retry_after = match refusal.retry() {
             Retry::After(span) => {
-                problem["retry_after_ms"] = span.as_millis().into();
+                put(&mut problem, "retry_after_ms", span.as_millis());
                 Some(span.as_millis().div_ceil(1000))
             }
             _ => None,
         };
         for (name, value) in [("call_id", call.map(|call| call.to_string())), ("rule", rule), ("other", other)] {
             if let Some(value) = value {
-                problem[name] = Value::String(value);
+                put(&mut problem, name, value);
             }
         }
         let challenge = code.status() == 401;

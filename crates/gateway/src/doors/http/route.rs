@@ -15,7 +15,7 @@ use sluice_store::Role;
 
 use super::METHODS;
 use super::reply::Reply;
-use super::routes::TABLE;
+use super::routes;
 use crate::rooms::identity::Visitor;
 use crate::services::Work;
 use crate::{Gateway, No};
@@ -204,7 +204,7 @@ impl Routes {
         let mut trees = Vec::new();
         for method in METHODS {
             let mut tree = matchit::Router::new();
-            for route in TABLE.iter().filter(|route| route.method == method.as_str()) {
+            for route in routes::all().filter(|route| route.method == method.as_str()) {
                 if lane == Lane::Main || route.stops {
                     let twice = |error: matchit::InsertError| Refusal::new(Code::GatewayInternal).because(error);
                     tree.insert(route.path, route).map_err(twice)?;

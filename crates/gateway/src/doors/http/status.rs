@@ -14,6 +14,7 @@ use super::views::{FreezeView, Page};
 use crate::No;
 use crate::gateway::{Phase, Room};
 use crate::services::alerts::as_json;
+use crate::value::at;
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -191,7 +192,7 @@ pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
     let filter = AlertFilter { open_only, severity_at_least: severity, agent: visit.asked("agent")? };
     let after: Option<MessageId> = visit.asked("cursor")?;
     let data: Vec<Value> = visit.gw.store.alerts(filter, after, limit + 1).await?.iter().map(as_json).collect();
-    let cursor = |alert: &Value| alert["alert_id"].as_str().unwrap_or_default().to_owned();
+    let cursor = |alert: &Value| at(alert, "/alert_id").as_str().unwrap_or_default().to_owned();
     Ok(Reply::json(200, &Page::of(data, limit, cursor)))
 }
 

@@ -1,0 +1,128 @@
+//! The stop lane: cancel, deny, freeze and their status do not queue behind anything else.
+//!
+//! On a file they have a queue of their own, which the writer empties first, and a connection for reading
+//! of their own. On a server they have connections of their own and an audit log of their own, because a
+//! log has one end. Promise: stopping works while everything else waits, and when the disk is full.
+
+use sluice_core::hold::Hold;
+use sluice_core::{Actor, HoldId, NodeName};
+
+use crate::approvals::{Decided, Decision, Ruling};
+use crate::desk::{Pending, Query, UseCase};
+use crate::error::StoreError;
+use crate::freezes::{self, Freeze, Scope};
+use crate::holds;
+use crate::people::{self, Cancelled};
+use crate::sqlite::at_once;
+use crate::{Engine, Grown, Store, audit};
+
+/// Stopping things, past whatever else waits.
+#[derive(Debug, Clone, Copy)]
+pub struct StopLane<'a>(&'a Store);
+
+/// The log of a node's stop lane.
+pub(crate) fn log_of(node: &NodeName) -> Result<NodeName, StoreError> {
+    NodeName::new(format!("{node}/stop")).map_err(|error| StoreError::Unavailable(Box::new(error)))
+}
+
+impl StopLane<'_> {
+    /// Stops a write before anything leaves.
+    ///
+    /// # Errors
+    /// When there is no such write for this caller.
+    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<Cancelled, StoreError> {
+        self.submit(people::Cancel { hold, by }).await
+    }
+
+    /// Decides a question. A no goes past whatever waits; a yes waits its turn.
+    ///
+    /// # Errors
+    /// When the one who decides is no person, or the answer is not offered.
+    pub async fn decide(&self, decision: Decision) -> Result<Decided, StoreError> {
+        match decision.ruling {
+            Ruling::Deny { .. } => self.submit(decision).await,
+            Ruling::Allow { .. } | Ruling::Choose(_) => self.0.decide(decision).await,
+        }
+    }
+
+    /// Freezes a scope. Answers with the writes that could no longer be stopped.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn freeze(&self, scope: Scope, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
+        // In force first, whoever is stuck half way to something. Then who was half way.
+        self.submit(freezes::AtOnce(freezes::Place { scope: scope.clone(), by, reason })).await?;
+        match self.submit(freezes::Stragglers(scope.clone())).await {
+            Ok(in_flight) => Ok(in_flight),
+            Err(_) => self.ask(freezes::InFlight(scope)).await,
+        }
+    }
+
+    /// Every freeze in force.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
+        self.ask(freezes::InForce).await
+    }
+
+    /// One held write.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn hold(&self, id: HoldId) -> Result<Option<Hold>, StoreError> {
+        self.ask(holds::ById(id)).await
+    }
+
+    pub(crate) async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
+        let answer = match &self.0.engine {
+            // On the calling thread there is no queue.
+            Engine::Inline { .. } | Engine::ReadOnly(_) => return self.0.submit(case).await,
+            Engine::File(file) => {
+                let (errand, answer) = Pending::new(case);
+                file.send_stop(errand).await?;
+                answer
+            }
+            Engine::Server { stop, .. } => {
+                let (errand, answer) = Pending::new(case);
+                stop.send(errand).await?;
+                answer
+            }
+        };
+        answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
+    }
+
+    async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
+        match &self.0.engine {
+            Engine::Inline { .. } | Engine::ReadOnly(_) => self.0.ask(query).await,
+            Engine::File(file) => file.read_for_stop(|tx| at_once(query.run(tx))),
+            Engine::Server { stop, .. } => stop.read(query).await,
+        }
+    }
+}
+
+impl Store {
+    /// Where stopping things does not wait for anything else.
+    #[must_use]
+    pub fn stop_lane(&self) -> StopLane<'_> {
+        StopLane(self)
+    }
+
+    /// The logs this node writes and signs: its own, and its stop lane's where that has one.
+    #[must_use]
+    pub fn own_logs(&self) -> Vec<NodeName> {
+        let stop = match &self.engine {
+            Engine::Server { .. } => log_of(&self.node).ok(),
+            Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
+        };
+        std::iter::once(self.node.clone()).chain(stop).collect()
+    }
+
+    /// A log of this node as it is now, with proof that it only grew since its last checkpoint.
+    ///
+    /// # Errors
+    /// When the log is damaged or cannot be read.
+    pub async fn grown_log(&self, log: NodeName) -> Result<Grown, StoreError> {
+        self.ask(audit::Grow(log)).await
+    }
+}
