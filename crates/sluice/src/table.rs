@@ -5,6 +5,7 @@ use owo_colors::OwoColorize as _;
 
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::span::moment;
 use crate::visible;
 
 /// Fewest characters of an id that are shown.
@@ -13,34 +14,39 @@ const SHORTEST: usize = 12;
 /// A table under construction.
 #[derive(Debug)]
 pub(crate) struct Table {
-    grid: Grid,
+    names: Vec<String>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// With these column names.
     pub(crate) fn new(names: &[&str]) -> Self {
-        let mut grid = Grid::new();
-        grid.load_style(presets::NOTHING).set_header(names.iter().map(|name| name.to_uppercase()));
-        Self { grid }
+        Self { names: names.iter().map(|name| name.to_uppercase()).collect(), rows: Vec::new() }
     }
 
     /// A row. What it holds may come from anywhere.
     pub(crate) fn row(&mut self, cells: &[String]) {
-        self.grid.add_row(cells.iter().map(|cell| visible::line(cell)));
+        self.rows.push(cells.iter().map(|cell| visible::line(cell)).collect());
     }
 
     /// Prints it; where it is empty, says so.
-    pub(crate) fn print(mut self, screen: &Screen, empty: &str) -> Result<(), Failure> {
-        if self.grid.is_empty() {
+    pub(crate) fn print(self, screen: &Screen, empty: &str) -> Result<(), Failure> {
+        if self.rows.is_empty() {
             screen.note(empty);
             return Ok(());
         }
-        match screen.width() {
-            Some(width) => self.grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
-            None => self.grid.set_content_arrangement(ContentArrangement::Disabled),
+        let width = screen.width();
+        let mut grid = Grid::new();
+        grid.load_style(presets::NOTHING).set_header(self.names);
+        for row in self.rows {
+            grid.add_row(row.into_iter().map(|cell| if width.is_some() { briefly(cell) } else { cell }));
+        }
+        match width {
+            Some(width) => grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+            None => grid.set_content_arrangement(ContentArrangement::Disabled),
         };
         // Borderless cells begin with a space; the first column should not.
-        for (n, line) in self.grid.lines().enumerate() {
+        for (n, line) in grid.lines().enumerate() {
             let line = line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned();
             if n == 0 {
                 screen.line(line.bold())?;
@@ -49,6 +55,14 @@ impl Table {
             }
         }
         Ok(())
+    }
+}
+
+/// A moment without its year and milliseconds, for people; anything else as it is.
+fn briefly(cell: String) -> String {
+    match (moment(&cell), cell.get(5..10), cell.get(11..19)) {
+        (Some(_), Some(day), Some(time)) => format!("{day} {time}Z"),
+        _ => cell,
     }
 }
 
@@ -75,6 +89,14 @@ fn shortened(ids: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_brief_on_a_terminal_and_nothing_else_is() {
+        assert_eq!(briefly("2026-11-16T02:19:09.818Z".into()), "11-16 02:19:09Z");
+        for other in ["-", "", "held", "2026-11-16", "2026-11-16T02:19:09 and more", "日本語日本語日本語"] {
+            assert_eq!(briefly(other.into()), other);
+        }
+    }
 
     #[test]
     fn shortened_ids_stay_unique() {

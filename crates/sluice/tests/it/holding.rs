@@ -123,6 +123,34 @@ fn a_write_is_taken_back_after_a_plan_and_a_yes() {
 }
 
 #[test]
+fn a_dead_write_is_tried_again_or_given_up_and_nobody_can_say_it_happened() {
+    let gate = Gate::with(SLOW);
+    let dead = |name: &str| {
+        fs::create_dir(gate.path("workspace").join(name)).unwrap();
+        let call = write(&gate, &format!("{name}/a.txt"));
+        // What was a folder is a way out by the time the write leaves.
+        fs::remove_dir(gate.path("workspace").join(name)).unwrap();
+        std::os::unix::fs::symlink("/", gate.path("workspace").join(name)).unwrap();
+        gate.works(&["holds", "send-now", id(&call, "buffer_id")]);
+        let run = gate.run(&["calls", "wait", id(&call, "call_id"), "--timeout", "60s"]);
+        assert_eq!(run.code, 1, "{}{}", run.stdout, run.stderr);
+        assert!(run.stdout.contains("filesystem.symlink"), "{}", run.stdout);
+        id(&call, "buffer_id").to_owned()
+    };
+    let state = |hold: &str| gate.json(&["holds", "show", hold])["state"].as_str().unwrap().to_owned();
+    let (again, never, was) = (dead("a"), dead("b"), dead("c"));
+    gate.works(&["holds", "retry", &again]);
+    assert_eq!(state(&again), "held", "it waits like any other");
+    gate.works(&["holds", "discard", &never]);
+    assert_eq!(state(&never), "discarded");
+    assert_eq!(gate.run(&["holds", "retry", &never]).code, 7, "given up is given up");
+    let run = gate.run(&["holds", "settle", &was, "--happened", "seen on the disk"]);
+    assert_eq!(run.code, 7, "it is known not to have happened: {}", run.stderr);
+    assert_eq!(state(&was), "dead");
+    assert!(!std::path::Path::new("/a.txt").exists());
+}
+
+#[test]
 fn a_watched_list_shows_what_comes() {
     let gate = Gate::with(SLOW);
     let (mut child, mut lines) = staying(&gate, &["holds", "list", "--watch"]);
