@@ -16,16 +16,17 @@ const WORK: Workload = Workload { writes: 6, class: None };
 /// What the trace shows about acknowledgements.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Acknowledged with everything written to the log synced.
+    /// Acknowledged with the write's own id in a part of the log that was synced.
     synced: u32,
-    /// Acknowledged while something written was not, or with nothing written at all.
+    /// Acknowledged while its id was in no part of the log that was.
     hollow: u32,
 }
 
 /// Reads system calls in order. With several threads a call may be shown in two halves; it counts
-/// when it has returned.
+/// when it has returned. Admissions that share a commit share its sync, so each is looked for by its id.
 fn read(trace: &str) -> Seen {
-    let (mut seen, mut written, mut dirty) = (Seen::default(), false, false);
+    let mut seen = Seen::default();
+    let (mut written, mut synced): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut syncing: Vec<(&str, bool)> = Vec::new();
     for line in trace.lines() {
         let (thread, call) = line.trim_start().split_once(' ').unwrap_or_default();
@@ -33,25 +34,32 @@ fn read(trace: &str) -> Seen {
         let on_log = call.contains("-wal>");
         let is_sync = call.starts_with("fdatasync(") || call.starts_with("fsync(");
         if call.starts_with("pwrite64(") && on_log {
-            (written, dirty) = (true, true);
+            written.push(call);
         } else if is_sync && call.contains("<unfinished") {
             syncing.push((thread, on_log));
         } else if is_sync && on_log && call.ends_with("= 0") {
-            dirty = false;
+            synced.append(&mut written);
         } else if call.starts_with("<... f") && call.contains("sync resumed") {
             let at = syncing.iter().position(|(other, _)| *other == thread);
             if at.is_some_and(|at| syncing.swap_remove(at).1) && call.ends_with("= 0") {
-                dirty = false;
+                synced.append(&mut written);
             }
         } else if call.starts_with("write(") && call.contains("/acks>") && call.contains("\"admitted ") {
-            match written && !dirty {
+            let id = bytes_of_id(call);
+            match synced.iter().any(|write| write.contains(&id)) {
                 true => seen.synced += 1,
                 false => seen.hollow += 1,
             }
-            written = false;
         }
     }
     seen
+}
+
+/// The bytes of the id in an acknowledgement, as the tracer shows bytes.
+fn bytes_of_id(ack: &str) -> String {
+    let (_, id) = ack.split_once("buf_").expect("an acknowledgement names its write");
+    let digits = id.as_bytes().get(..32).expect("an id has 32 digits");
+    digits.chunks(2).map(|pair| format!("\\x{}", std::str::from_utf8(pair).unwrap())).collect()
 }
 
 /// Runs the driver under `strace`, one operation at a time, as long as it admits.
@@ -67,7 +75,7 @@ fn watch(plant: Option<&'static str>) -> Option<Seen> {
     let run = Run { ground: &ground, seed: 1, work: WORK, plant };
     let (driver, to) = (run.command(0), ground.folder().join("trace"));
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-y", "-e", "trace=fdatasync,fsync,pwrite64,write", "-o"]).arg(&to);
+    strace.args(["-f", "-y", "-x", "-s", "4096", "-e", "trace=fdatasync,fsync,pwrite64,write", "-o"]).arg(&to);
     strace.arg(driver.get_program()).args(driver.get_args()).arg("flight=1");
     let status = strace.stdout(Stdio::null()).status().unwrap();
     assert!(status.success(), "{status}");
@@ -102,8 +110,9 @@ fn admissions_that_are_never_synced_are_caught() {
 
 #[test]
 fn a_sync_counts_when_it_has_returned_and_only_for_the_log() {
-    let ack = "9 write(4</t/acks>, \"admitted 0 buf_1\\n\", 17) = 17\n";
-    let wal = "8 pwrite64(5</t/s.db-wal>, \"x\", 24, 0) = 24\n";
+    let ack = "9 write(4</t/acks>, \"admitted 0 buf_000102030405060708090a0b0c0d0e0f\\n\", 48) = 48\n";
+    let id: String = (0..16).map(|byte| format!("\\x{byte:02x}")).collect();
+    let wal = format!("8 pwrite64(5</t/s.db-wal>, \"\\x0d{id}\\xff\", 24, 0) = 24\n");
     let count = |middle: &str| {
         let seen = read(&format!("{wal}{middle}{ack}"));
         (seen.synced, seen.hollow)
@@ -115,4 +124,9 @@ fn a_sync_counts_when_it_has_returned_and_only_for_the_log() {
     assert_eq!(count(halves), (1, 0));
     assert_eq!(count("8 fdatasync(5</t/s.db-wal>) = -1 EIO (Input/output error)\n"), (0, 1));
     assert_eq!(read(ack), Seen { synced: 0, hollow: 1 }, "nothing was written at all");
+    let other = wal.replace("\\x00\\x01", "\\x00\\x02");
+    let sync = "8 fdatasync(5</t/s.db-wal>) = 0\n";
+    assert_eq!(read(&format!("{other}{sync}{ack}")), Seen { synced: 0, hollow: 1 }, "another write was synced");
+    assert_eq!(read(&format!("{sync}{wal}{ack}")), Seen { synced: 0, hollow: 1 }, "the sync came before it");
+    assert_eq!(read(&format!("{wal}{other}{sync}{ack}{ack}")), Seen { synced: 2, hollow: 0 }, "one sync for both");
 }
