@@ -6,6 +6,7 @@
 //! own row says whether it happened before anything else is done.
 
 mod many;
+mod reading;
 mod wire;
 
 use std::collections::{HashMap, HashSet};
@@ -25,6 +26,7 @@ use crate::error::StoreError;
 use crate::migrate;
 use crate::sql::{self, Row, Tx, Val, Write, params};
 use many::Touches;
+use reading::{PendingQuery, Reading, read_on};
 use wire::{Asking, Making, decode, fault, make_all};
 
 /// Most errands that share one commit.
@@ -417,27 +419,6 @@ impl Drop for Server {
     }
 }
 
-/// A query waiting for its turn on the reading connection.
-pub(crate) trait Reading: Send {
-    fn run<'a>(self: Box<Self>, tx: &'a mut PgTx) -> futures_util::future::LocalBoxFuture<'a, bool>;
-}
-
-struct PendingQuery<Q: Query> {
-    query: Q,
-    reply: oneshot::Sender<Result<Q::Out, StoreError>>,
-}
-
-impl<Q: Query + Sync> Reading for PendingQuery<Q> {
-    fn run<'a>(self: Box<Self>, tx: &'a mut PgTx) -> futures_util::future::LocalBoxFuture<'a, bool> {
-        Box::pin(async move {
-            let answer = self.query.run(tx).await;
-            let lost = matches!(answer, Err(StoreError::Unavailable(_)));
-            drop(self.reply.send(answer));
-            lost
-        })
-    }
-}
-
 /// The thread that keeps a node's connections.
 struct Keeper {
     url: String,
@@ -584,22 +565,6 @@ impl Keeper {
             tokio::time::sleep(pause).await;
         }
         Err(last)
-    }
-}
-
-/// The reading connection's life. Nothing is decided from it.
-async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
-    let mut connection: Option<PgTx> = None;
-    while let Some(reading) = readings.recv().await {
-        if connection.is_none() {
-            connection = PgTx::connect(&url).await.ok();
-        }
-        // Without a connection the reading is dropped, and its caller is told the reader is gone.
-        if let Some(tx) = &mut connection
-            && reading.run(tx).await
-        {
-            connection = None;
-        }
     }
 }
 

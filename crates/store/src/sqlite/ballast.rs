@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// How much is kept. A stop takes some dozens of kilobytes of the log.
@@ -72,9 +73,11 @@ fn make(path: &Path) -> bool {
     if free < size().saturating_mul(2) {
         return false;
     }
-    let made = File::create(path).and_then(|mut file| file.write_all(&noise()));
+    // Its owner's alone, like the database it lies beside.
+    let own = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let made = own().and_then(|mut file| file.write_all(&noise()));
     if made.is_err() {
-        drop(File::create(path));
+        drop(own());
     }
     made.is_ok()
 }
