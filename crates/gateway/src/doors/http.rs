@@ -45,6 +45,7 @@ use tokio_rustls::TlsAcceptor;
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
 use crate::config::Size;
+use crate::rooms::hold::LONGEST_WAIT;
 use crate::rooms::identity::{self, Visitor};
 use crate::{Gateway, No};
 
@@ -204,7 +205,8 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
     let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
     let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw) };
-    let limit = gw.config.limits.request_timeout.as_duration();
+    // Waiting for an outcome is not part of the work, and has its own end.
+    let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
     match timeout(limit, (route.handler)(visit)).await {
         Ok(done) => done,
         Err(_) => Err(No::new(Code::GatewayUnavailable)),
