@@ -46,7 +46,7 @@ fn read(trace: &str) -> Seen {
             }
         } else if call.starts_with("write(") && call.contains("/acks>") && call.contains("\"admitted ") {
             let id = bytes_of_id(call);
-            match synced.iter().any(|write| write.contains(&id)) {
+            match id.is_some_and(|id| synced.iter().any(|write| write.contains(&id))) {
                 true => seen.synced += 1,
                 false => seen.hollow += 1,
             }
@@ -56,10 +56,10 @@ fn read(trace: &str) -> Seen {
 }
 
 /// The bytes of the id in an acknowledgement, as the tracer shows bytes.
-fn bytes_of_id(ack: &str) -> String {
-    let (_, id) = ack.split_once("buf_").expect("an acknowledgement names its write");
-    let digits = id.as_bytes().get(..32).expect("an id has 32 digits");
-    digits.chunks(2).map(|pair| format!("\\x{}", std::str::from_utf8(pair).unwrap())).collect()
+fn bytes_of_id(ack: &str) -> Option<String> {
+    let digits = ack.split_once("buf_")?.1.get(..32)?;
+    let pairs = (0..16).map(|place| digits.get(2 * place..2 * place + 2).map(|pair| format!("\\x{pair}")));
+    pairs.collect()
 }
 
 /// Runs the driver under `strace`, one operation at a time, as long as it admits.
