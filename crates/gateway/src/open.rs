@@ -177,7 +177,7 @@ fn write_private(folder: &Path, path: &Path, content: &[u8]) -> std::io::Result<
 }
 
 /// The folders opened to agents.
-fn open_folders(config: &Config, world: &World) -> Result<Files, OpenError> {
+fn open_folders(config: &Config, policy: &Arc<LivePolicy>, world: &World) -> Result<Files, OpenError> {
     let list = config.filesystem.roots.iter().map(|root| Root {
         path: root.path.display().to_string(),
         agents: match &root.agents {
@@ -187,7 +187,7 @@ fn open_folders(config: &Config, world: &World) -> Result<Files, OpenError> {
         read_only: root.read_only,
     });
     let roots = Roots { list: list.collect(), allow_hard_links: config.filesystem.allow_hard_links };
-    Files::new(roots, Arc::clone(&world.clock))
+    Files::judged_by(Arc::clone(policy), roots, Arc::clone(&world.clock))
         .map_err(|error| OpenError::Folder { path: "filesystem.roots".into(), why: error.to_string() })
 }
 
@@ -204,7 +204,7 @@ fn services(
     let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
     let mut services = Services::default().with(name("state")?, state).with(name("alerts")?, alerts);
     if !config.filesystem.roots.is_empty() {
-        let files = open_folders(config, world)?;
+        let files = open_folders(config, policy, world)?;
         services = services.with_files(name("filesystem")?, Arc::new(files));
     }
     let mut offered: BTreeSet<CapabilityName> =

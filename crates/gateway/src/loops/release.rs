@@ -227,7 +227,7 @@ impl Pace {
     }
 }
 
-/// When a step at this time is next worth making, for tests that move the clock.
+/// When a waiting write may leave.
 #[must_use]
 pub fn due_at(hold: &Hold) -> Option<Timestamp> {
     match hold.state {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
+use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, Clock};
@@ -18,7 +19,8 @@ use tokio::sync::Semaphore;
 use self::arguments::Arguments;
 use self::plan::{Plan, Working};
 use self::put::trouble;
-use self::roots::Scope;
+use self::roots::{Place, Scope};
+use self::sight::Sight;
 use self::watch::Watches;
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 
@@ -33,6 +35,7 @@ mod put;
 mod read;
 mod roots;
 mod search;
+mod sight;
 mod trash;
 mod walk;
 mod watch;
@@ -73,7 +76,18 @@ impl Files {
     /// # Errors
     /// When a root cannot be opened or the kernel cannot confine paths to it.
     pub fn new(roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let scope = Scope::open(roots)?;
+        Self::start(Scope::open(roots)?, clock)
+    }
+
+    /// Opens every root; what lies below a folder is judged by these rules, too.
+    ///
+    /// # Errors
+    /// As [`Files::new`].
+    pub fn judged_by(policy: Arc<LivePolicy>, roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        Self::start(Scope::open(roots)?.judged_by(policy), clock)
+    }
+
+    fn start(scope: Scope, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         let watches = Watches::new(Arc::clone(&clock));
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         Ok(Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing: Mutex::new(()) })))
@@ -118,6 +132,11 @@ impl Files {
 }
 
 impl Inner {
+    /// What the rules in force let this call see below a folder.
+    fn sight(&self, ask: &Asked, place: &Place) -> Sight {
+        Sight::of(&self.scope, &ask.action, place, self.clock.0.now())
+    }
+
     fn answer(&self, ask: &Asked) -> Result<Value, Refusal> {
         let arguments = Arguments(ask.action.arguments());
         let place = self.scope.locate(ask.action.agent(), arguments.need("path")?)?;
@@ -125,8 +144,10 @@ impl Inner {
             "filesystem.read" => read::read(&self.scope, &place, arguments),
             "filesystem.list" => read::list(&self.scope, &place, arguments),
             "filesystem.stat" => read::stat(&self.scope, &place),
-            "filesystem.search" => search::search(&self.scope, &place, arguments),
-            "filesystem.search_content" => content::search_content(&self.scope, &place, arguments),
+            "filesystem.search" => search::search(&self.scope, &place, self.sight(ask, &place), arguments),
+            "filesystem.search_content" => {
+                content::search_content(&self.scope, &place, self.sight(ask, &place), arguments)
+            }
             "filesystem.watch" => {
                 let watch_id = format!("watch_{:032x}", ask.call.bits());
                 self.watches.begin(&self.scope, watch::Begin { agent: ask.action.agent(), place, watch_id, arguments })

@@ -1,8 +1,8 @@
 //! One call, door to answer.
 
 use serde_json::json;
+use sluice_core::Span;
 use sluice_core::refusal::Code;
-use sluice_core::{Span, Tier};
 use sluice_gateway::corridor::Answer;
 
 use crate::house::{House, Plan, ana};
@@ -263,5 +263,32 @@ async fn a_notify_call_tells_people() {
     let alerts = house.gw.store.alerts(sluice_store::AlertFilter::default(), None, 10).await.unwrap();
     assert_eq!(alerts[0].message.topic, "call.notify");
     assert_eq!(alerts[0].message.body["capability"], "system.time");
-    assert_eq!(Tier::Notify.as_str(), "notify");
+}
+
+#[tokio::test]
+async fn a_wide_search_or_edit_passes_by_what_a_narrow_rule_hides() {
+    let mut house = House::new(Plan::default()).await;
+    std::fs::create_dir(house.work().join("secret")).unwrap();
+    for name in ["open.txt", "secret/key.txt"] {
+        std::fs::write(house.work().join(name), "the key is 7").unwrap();
+    }
+    let secret = house.path("secret/");
+    let rules =
+        format!("rules:\n  - {{capability: \"filesystem.*\", tier: blocked, conditions: {{path_prefix: {secret}}}}}\n");
+    std::fs::write(house.folder.path().join("policies/agents/clerk.yaml"), rules).unwrap();
+    sluice_gateway::loops::policy::reload(&house.gw, ana()).await.unwrap().expect("another version");
+    let root = house.work().display().to_string();
+    for (capability, arguments) in [
+        ("filesystem.search_content", json!({"path": root, "pattern": "key"})),
+        ("filesystem.search", json!({"path": root, "pattern": "**"})),
+    ] {
+        let Answer::Done { result, .. } = house.call(capability, arguments).await.unwrap() else { panic!() };
+        let text = result.to_string();
+        assert!(text.contains("open.txt") && !text.contains("key.txt"), "{capability}: {text}");
+    }
+    let edit = json!({"path": root, "pattern": "7", "replace": "8", "replace_all": true, "include_glob": "**"});
+    house.call("filesystem.edit", edit).await.unwrap();
+    house.let_go().await;
+    assert_eq!(std::fs::read_to_string(house.work().join("open.txt")).unwrap(), "the key is 8");
+    assert_eq!(std::fs::read_to_string(house.work().join("secret/key.txt")).unwrap(), "the key is 7");
 }

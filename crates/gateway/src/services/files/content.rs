@@ -13,6 +13,7 @@ use sluice_core::refusal::Refusal;
 use super::arguments::{Arguments, odd};
 use super::open::{kind, size};
 use super::roots::{Place, Scope};
+use super::sight::Sight;
 use super::walk::{Found, Walk};
 
 /// Lines in one answer.
@@ -40,10 +41,15 @@ enum Wanted {
 }
 
 /// Lines in files below a folder.
-pub(crate) fn search_content(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+pub(crate) fn search_content(
+    scope: &Scope,
+    place: &Place,
+    sight: Sight,
+    arguments: Arguments<'_>,
+) -> Result<Value, Refusal> {
     let expression = arguments.expression()?;
     let wanted = wanted(arguments)?;
-    let mut walk = Walk::of(scope, place, false)?;
+    let mut walk = Walk::of(scope, place, sight, false)?;
     let (mut lines, mut groups, mut keys) = (Vec::new(), BTreeMap::<String, u64>::new(), 0_usize);
     let (mut total, mut searched, mut skipped, mut left, mut cut) = (0_u64, 0_u64, 0_u64, READ, false);
     for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {

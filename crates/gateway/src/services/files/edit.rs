@@ -14,6 +14,7 @@ use super::arguments::{Arguments, odd};
 use super::open::{WHOLE, kind, size};
 use super::print::Seen;
 use super::roots::{Place, Scope};
+use super::sight::Sight;
 use super::walk::Walk;
 
 /// Files changed by one edit.
@@ -60,7 +61,7 @@ struct Spot<'t> {
 }
 
 /// Works an edit out and checks the number of places.
-pub(crate) fn work_out(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Edit, Refusal> {
+pub(crate) fn work_out(scope: &Scope, place: &Place, sight: Sight, arguments: Arguments<'_>) -> Result<Edit, Refusal> {
     let replacing = Replacing::new(arguments)?;
     let glob = arguments.glob("include_glob")?;
     let expected = arguments.count("expected_replacements")?;
@@ -72,7 +73,7 @@ pub(crate) fn work_out(scope: &Scope, place: &Place, arguments: Arguments<'_>) -
     let stat = scope.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
     let mut left = WHOLE;
     if kind(&stat) == FileType::Directory {
-        let mut walk = Walk::below(scope, place, arguments.flag("include_all"))?;
+        let mut walk = Walk::below(scope, place, Some(sight), arguments.flag("include_all"))?;
         for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {
             if glob.as_ref().is_some_and(|glob| !glob.takes(&found.way)) {
                 continue;

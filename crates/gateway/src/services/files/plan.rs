@@ -16,6 +16,7 @@ use super::edit;
 use super::open::WHOLE;
 use super::print::{Print, Seen, fingerprint};
 use super::roots::{Place, Scope, check_new_name};
+use super::sight::Sight;
 use super::trash::{self, Origin};
 
 /// Permissions of a file that was not there before.
@@ -185,7 +186,9 @@ impl<'a> Working<'a> {
 
     /// An edit, worked out.
     pub fn edit(self) -> Result<edit::Edit, Refusal> {
-        edit::work_out(self.scope, &self.place("path")?, self.arguments())
+        let place = self.place("path")?;
+        let sight = Sight::of(self.scope, self.action, &place, self.now);
+        edit::work_out(self.scope, &place, sight, self.arguments())
     }
 
     /// Keeps the old content of an object, unless this only looks ahead.

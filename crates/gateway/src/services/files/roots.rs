@@ -5,10 +5,12 @@
 //! open to the agent, and what the gateway keeps for itself (`.sluice-…`) cannot be named.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use sluice_core::AgentName;
+use sluice_core::policy::{LivePolicy, Policy};
 use sluice_core::refusal::{Code, Refusal};
 
 /// Names that begin like this, in any case, are the gateway's own.
@@ -96,6 +98,8 @@ pub(crate) struct Ground {
 pub(crate) struct Scope {
     pub grounds: Vec<Ground>,
     pub hard_links: bool,
+    /// The rules that what lies below a folder is judged by.
+    pub rules: Option<Arc<LivePolicy>>,
 }
 
 /// Somewhere below a root.
@@ -110,6 +114,16 @@ pub(crate) struct Place {
 }
 
 impl Scope {
+    /// With rules for what lies below a folder.
+    pub fn judged_by(self, rules: Arc<LivePolicy>) -> Self {
+        Self { rules: Some(rules), ..self }
+    }
+
+    /// The rules in force.
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        self.rules.as_ref().map(|rules| rules.get())
+    }
+
     /// Opens every root, once.
     pub fn open(roots: Roots) -> Result<Self, StartError> {
         let mut grounds: Vec<Ground> = Vec::with_capacity(roots.list.len());
@@ -140,7 +154,7 @@ impl Scope {
             }
             grounds.push(Ground { path: root.path, folder, agents: root.agents, read_only: root.read_only });
         }
-        Ok(Self { grounds, hard_links: roots.allow_hard_links })
+        Ok(Self { grounds, hard_links: roots.allow_hard_links, rules: None })
     }
 
     /// The one spelling of a path, for this agent.

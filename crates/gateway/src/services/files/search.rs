@@ -14,6 +14,7 @@ use super::arguments::{Arguments, odd};
 use super::open::{WHOLE, kind, kind_word, modified, moment, size};
 use super::print::Print;
 use super::roots::{Place, Scope};
+use super::sight::Sight;
 use super::walk::{Found, Walk};
 
 /// Matches in one answer unless the agent asks for another number.
@@ -28,7 +29,7 @@ const HASHED: u64 = 16 << 20;
 const READ: u64 = 512 << 20;
 
 /// Files below a folder by name.
-pub(crate) fn search(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+pub(crate) fn search(scope: &Scope, place: &Place, sight: Sight, arguments: Arguments<'_>) -> Result<Value, Refusal> {
     let glob = arguments.glob("pattern")?.ok_or_else(|| Refusal::new(Code::FilesPattern))?;
     let most = arguments.count("max_results")?.unwrap_or(USUAL).min(MOST);
     let mut hashing = Hashing {
@@ -39,7 +40,7 @@ pub(crate) fn search(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> 
     };
     let mut groups = arguments.object("aggregate").map(Groups::new).transpose()?;
     let with_hash = arguments.flag("include_hash");
-    let mut walk = Walk::below(scope, place, arguments.flag("include_hidden"))?;
+    let mut walk = Walk::below(scope, place, Some(sight), arguments.flag("include_hidden"))?;
     let (mut matches, mut total) = (Vec::new(), 0_u64);
     for found in walk.by_ref().filter(|found| glob.takes(&found.way)) {
         total += 1;

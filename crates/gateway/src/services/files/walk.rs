@@ -8,6 +8,7 @@ use sluice_core::refusal::{Code, Refusal};
 
 use super::open::kind;
 use super::roots::{Place, Scope};
+use super::sight::Sight;
 
 /// Names looked at in one walk.
 const VISITS: usize = 200_000;
@@ -25,6 +26,8 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Walk<'s> {
     scope: &'s Scope,
+    /// What of it may be seen; everything without one.
+    sight: Option<Sight>,
     hidden: bool,
     /// Folders still to be opened, and things still to be given, the next one last.
     ahead: Vec<Found>,
@@ -35,21 +38,21 @@ pub(crate) struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     /// Below a folder. Without `hidden`, names with a dot in front and all below them are left out.
-    pub fn below(scope: &'s Scope, place: &Place, hidden: bool) -> Result<Self, Refusal> {
-        let mut walk = Self { scope, hidden, ahead: Vec::new(), visits_left: VISITS, cut: false };
+    pub fn below(scope: &'s Scope, place: &Place, sight: Option<Sight>, hidden: bool) -> Result<Self, Refusal> {
+        let mut walk = Self { scope, sight, hidden, ahead: Vec::new(), visits_left: VISITS, cut: false };
         walk.open(place, "")?;
         Ok(walk)
     }
 
     /// Of a single file, or below a folder.
-    pub fn of(scope: &'s Scope, place: &Place, hidden: bool) -> Result<Self, Refusal> {
+    pub fn of(scope: &'s Scope, place: &Place, sight: Sight, hidden: bool) -> Result<Self, Refusal> {
         let stat = scope.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
         if kind(&stat) == FileType::Directory {
-            return Self::below(scope, place, hidden);
+            return Self::below(scope, place, Some(sight), hidden);
         }
         scope.check_file(&stat)?;
         let only = Found { place: place.clone(), way: place.name().to_owned(), stat };
-        Ok(Self { scope, hidden, ahead: vec![only], visits_left: VISITS, cut: false })
+        Ok(Self { scope, sight: Some(sight), hidden, ahead: vec![only], visits_left: VISITS, cut: false })
     }
 
     fn open(&mut self, place: &Place, way: &str) -> Result<(), Refusal> {
@@ -59,7 +62,11 @@ impl<'s> Walk<'s> {
         self.cut |= more;
         for entry in entries.into_iter().rev().filter(|entry| self.hidden || !entry.name.starts_with('.')) {
             let way = if way.is_empty() { entry.name.clone() } else { format!("{way}/{}", entry.name) };
-            self.ahead.push(Found { place: place.child(&entry.name), way, stat: entry.stat });
+            let place = place.child(&entry.name);
+            // SECURITY: before anything of it is opened.
+            if self.sight.as_ref().is_none_or(|sight| sight.sees(&place.path)) {
+                self.ahead.push(Found { place, way, stat: entry.stat });
+            }
         }
         Ok(())
     }

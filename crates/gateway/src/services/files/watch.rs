@@ -125,7 +125,7 @@ impl Watches {
         let glob = arguments.glob("pattern")?;
         let folder = scope.folder(place)?;
         if recursive {
-            let mut walk = Walk::below(scope, place, true)?;
+            let mut walk = Walk::below(scope, place, None, true)?;
             let folders = walk.by_ref().filter(|found| kind(&found.stat) == FileType::Directory).count();
             if walk.cut || folders > FOLDERS {
                 let words = "there are too many folders below this one to watch them all";
