@@ -4,14 +4,15 @@
 //! database is the truth and a wake only a hint, so a listener that comes back with the last id it saw
 //! misses nothing; one that is too slow is sent back to the database, never fed from memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use sluice_core::NodeName;
+use sluice_core::ids::KeyId;
 use sluice_store::{Store, StoreError};
 use tokio::sync::{Notify, broadcast};
 
@@ -26,6 +27,26 @@ pub struct Events {
     sender: broadcast::Sender<Arc<Event>>,
     written: Notify,
     listeners: AtomicUsize,
+    seats: Arc<Mutex<HashMap<KeyId, u32>>>,
+}
+
+/// A stream's place, given back when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    key: KeyId,
+    seats: Arc<Mutex<HashMap<KeyId, u32>>>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = seats.get_mut(&self.key) {
+            *taken -= 1;
+            if *taken == 0 {
+                seats.remove(&self.key);
+            }
+        }
+    }
 }
 
 /// One entry of the record.
@@ -55,7 +76,12 @@ pub struct Listening<'a> {
 
 impl Default for Events {
     fn default() -> Self {
-        Self { sender: broadcast::channel(QUEUE).0, written: Notify::new(), listeners: AtomicUsize::new(0) }
+        Self {
+            sender: broadcast::channel(QUEUE).0,
+            written: Notify::new(),
+            listeners: AtomicUsize::new(0),
+            seats: Arc::default(),
+        }
     }
 }
 
@@ -70,6 +96,19 @@ impl Events {
     /// Ends when this node has written something since the last time.
     pub async fn written(&self) {
         self.written.notified().await;
+    }
+
+    /// A place for one more stream of a key, if there is one.
+    #[must_use]
+    pub fn seat(&self, key: KeyId, most: u32, most_per_key: u32) -> Option<Seat> {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: u32 = seats.values().sum();
+        let own = seats.get(&key).copied().unwrap_or(0);
+        if all >= most || own >= most_per_key {
+            return None;
+        }
+        seats.insert(key, own + 1);
+        Some(Seat { key, seats: Arc::clone(&self.seats) })
     }
 
     /// Starts listening. Read up to the present after this, so that nothing falls in between.

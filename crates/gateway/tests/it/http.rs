@@ -309,6 +309,29 @@ async fn events_resume_where_they_were_left() {
     assert!(live.contains("event: call.answered"));
 }
 
+#[tokio::test]
+async fn a_key_has_four_streams_and_gets_a_place_back_when_one_ends() {
+    let open = open(Plan::default()).await;
+    let key = &open.house.viewer_token;
+    let request = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n");
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(open.main).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        streams.push(stream);
+    }
+    assert_eq!(ask(open.main, "GET", "/v1/events", key, None).await.code(), "door.too_many");
+    let events = &open.house.gw.events;
+    let own = sluice_core::ids::KeyId::from_bits(1);
+    let (first, second) = (events.seat(own, 1000, 1), events.seat(own, 1000, 1));
+    assert!(first.is_some() && second.is_none());
+    drop(first);
+    assert!(events.seat(own, 1000, 1).is_some() && events.seat(own, 4, 1).is_none());
+}
+
 #[test]
 fn the_api_description_is_what_the_routes_say() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");

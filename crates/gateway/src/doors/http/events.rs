@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::reply::Reply;
 use super::route::Visit;
-use crate::events::{self, Cursor, Event, Listening};
+use crate::events::{self, Cursor, Event, Listening, Seat};
 use crate::gateway::Phase;
 use crate::value::at;
 use crate::{Gateway, No};
@@ -30,14 +30,16 @@ struct Listener {
     kinds: Vec<String>,
     waiting: std::collections::VecDeque<Event>,
     live: bool,
+    /// Given back when the stream ends.
+    _seat: Seat,
 }
 
 /// `GET /v1/events`.
 pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
     let gw = Arc::clone(&visit.gw);
-    if gw.events.listeners() >= gw.config.limits.streams as usize {
-        return Err(No::new(Code::DoorTooMany));
-    }
+    let limits = &gw.config.limits;
+    let seat = gw.events.seat(visit.visitor()?.key(), limits.streams, limits.streams_per_key);
+    let seat = seat.ok_or_else(|| No::new(Code::DoorTooMany))?;
     let text = visit.last_event.clone().or(visit.asked("after")?);
     let cursor = match text {
         Some(text) => text.parse().map_err(|()| No::saying(Code::SchemaBadName, "this is not an id of an event"))?,
@@ -54,6 +56,7 @@ pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
         kinds,
         waiting: std::collections::VecDeque::new(),
         live: false,
+        _seat: seat,
     };
     Ok(Reply::stream(stream::unfold(listener, next)))
 }
