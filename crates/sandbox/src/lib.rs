@@ -1,0 +1,1 @@
+//! How a worker is locked in, spoken to, timed out and buried.
