@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
-use sluice_core::capability::Catalogue;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
@@ -13,6 +12,7 @@ use sluice_store::{StopLane, Store};
 use tokio::sync::Notify;
 
 use crate::No;
+use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
 use crate::events::Events;
 use crate::keyring::Keyring;
@@ -29,7 +29,7 @@ pub struct Parts {
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
     /// What can be asked.
-    pub catalogue: Arc<Catalogue>,
+    pub catalogue: Arc<LiveCatalogue>,
     /// How it was set up.
     pub config: Config,
     /// The time.
@@ -56,7 +56,7 @@ pub struct Gateway {
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
     /// What can be asked.
-    pub catalogue: Arc<Catalogue>,
+    pub catalogue: Arc<LiveCatalogue>,
     /// How it was set up.
     pub config: Config,
     /// The time.
