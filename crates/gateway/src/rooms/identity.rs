@@ -190,6 +190,12 @@ impl Visitor {
         self.key.id
     }
 
+    /// Whether the credential still opens anything.
+    #[must_use]
+    pub fn still_known(&self, gw: &Gateway) -> bool {
+        gw.keyring.find(&self.key.hash, gw.now()).is_ok()
+    }
+
     /// When it stops working.
     #[must_use]
     pub fn expires_at(&self) -> Option<sluice_core::Timestamp> {
