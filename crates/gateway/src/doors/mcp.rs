@@ -10,6 +10,7 @@ pub mod changes;
 mod companions;
 mod handler;
 pub mod names;
+mod recent;
 mod stream;
 mod tasks;
 mod tools;
@@ -75,7 +76,7 @@ impl Mcp {
     /// The door of a gateway.
     pub fn new(gw: &Arc<Gateway>) -> Self {
         let names = Arc::new(Names::of(gw.about.offered.iter()));
-        let handler = Handler { gw: Arc::clone(gw), names: Arc::clone(&names) };
+        let handler = Handler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
         let limit = usize::try_from(gw.config.limits.body.as_bytes()).unwrap_or(usize::MAX);
         let config = StreamableHttpServerConfig::default()
             // Conversations are kept in the store, where they survive a restart and belong to an agent.
@@ -94,7 +95,9 @@ impl Mcp {
         let gw = &self.gw;
         let (head, body) = request.into_parts();
         check_host(gw, &head.headers)?;
-        check_origin(gw, &head.headers)?;
+        if !is_own_origin(&head.headers) {
+            check_origin(gw, &head.headers)?;
+        }
         let visitor = check_access(gw, Access::Agent, &head.headers)?.ok_or_else(|| No::new(Code::IdentityMissing))?;
         let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
         for name in ONCE {
@@ -151,6 +154,14 @@ impl Mcp {
         dress(&mut response, id);
         Ok(response)
     }
+}
+
+/// Whether a page of this very address asks. The host was checked before, so no other name can be behind it.
+fn is_own_origin(headers: &HeaderMap) -> bool {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let (Some(origin), Some(host)) = (text(header::ORIGIN), text(header::HOST)) else { return false };
+    headers.get_all(header::ORIGIN).iter().count() == 1
+        && ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))
 }
 
 /// The conversation a request names, if its revision has such a thing.

@@ -104,6 +104,8 @@ pub struct Trace {
     pub capability: CapabilityName,
     /// In which request.
     pub request: RequestId,
+    /// Over which door.
+    pub door: &'static str,
 }
 
 const LONGEST_KEY: usize = 255;
@@ -219,6 +221,7 @@ impl Known {
             session: self.session.as_ref().map(|session| session.id),
             capability: self.wish.capability.clone(),
             request: self.request,
+            door: self.door,
         }
     }
 

@@ -16,7 +16,8 @@ use sluice_core::{CallId, CapabilityName, HoldId, Span, Tier};
 
 use super::handler::{Handler, client_of, guest_of};
 use super::tools::{AGAIN, REASON};
-use super::{Guest, companions, tasks, words};
+use super::{Guest, companions, recent, tasks, words};
+use crate::doors::http::calls;
 use crate::doors::http::views::CallView;
 use crate::rooms::answer::{self, Answer};
 use crate::rooms::identity::{Knock, Mode, Wish};
@@ -34,8 +35,10 @@ const BUDGETS: [(&str, Span); 4] = [
     ("claude", Span::from_secs(50)),
 ];
 const BUDGET: Span = Span::from_secs(50);
-/// Names clients give a call of their own.
-const IDENTITIES: [&str; 2] = ["sluice/idempotency_key", "claudecode/toolUseId"];
+/// A key by which a client makes two calls one, for 30 days.
+const KEY: &str = "sluice/idempotency_key";
+/// Names clients give a call of their own. A model that repeats itself gets a new one, so it is no key.
+const IDENTITIES: [&str; 1] = ["claudecode/toolUseId"];
 
 /// `tools/call`.
 pub(super) async fn make(
@@ -52,15 +55,30 @@ pub(super) async fn make(
         let text = format!("there is no tool `{}`; ask for the list of tools", short(&request.name));
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     };
+    let gw = &handler.gw;
     let mut wish = wish(&capability, arguments);
     wish.session_id = guest.session.as_ref().map(|session| session.id);
-    wish.idempotency_key = identity(&guest, context);
-    let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
-    let gw = &handler.gw;
-    let answer = match corridor::walk(gw, knock).await {
+    wish.idempotency_key = text(context, KEY).map(|key| format!("mcp:{key}").chars().take(200).collect());
+    let named = identity(&guest, context);
+    let named = named.map(|name| recent::print(&guest.agent, &name, &request.name, &wish.arguments));
+    let before = match named.as_ref().and_then(|named| handler.recent.find(named)) {
+        Some(call) => calls::own(gw, call, Some(&guest.agent)).await.ok().flatten(),
+        None => None,
+    };
+    let told = match before {
+        Some(hold) => answer::tell(gw, hold.call, &hold).await,
+        None => {
+            let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
+            corridor::walk(gw, knock).await
+        }
+    };
+    let answer = match told {
         Ok(answer) => answer,
         Err(no) => return Ok(refuse(handler, &guest, &capability, &no).into()),
     };
+    if let (Some(named), Some(call)) = (named, write(&answer)) {
+        handler.recent.keep(named, call);
+    }
     let Answer::Awaiting { call, hold, .. } = answer else {
         return Ok(words::told(view(answer, &capability)).into());
     };
@@ -100,15 +118,27 @@ fn wish(capability: &CapabilityName, mut arguments: JsonObject) -> Wish {
     }
 }
 
-/// The client's own name for this call, if it has one: made again under it, it is the same call.
+/// The client's own name for this call, if it has one.
 fn identity(guest: &Guest, context: &RequestContext<RoleServer>) -> Option<String> {
-    let given = IDENTITIES.into_iter().find_map(|name| context.meta.get(name).and_then(Value::as_str));
-    if let Some(given) = given {
-        return Some(format!("mcp:{given}").chars().take(200).collect());
-    }
+    let given = IDENTITIES.into_iter().find_map(|name| text(context, name));
     // Within one session of the older revisions a request id is never used twice. Elsewhere it means nothing.
-    let session = guest.session.as_ref()?;
-    Some(format!("mcp:{}:{}", session.id, context.id).chars().take(200).collect())
+    given.map(str::to_owned).or_else(|| Some(format!("{}:{}", guest.session.as_ref()?.id, context.id)))
+}
+
+/// A text of the request's metadata.
+fn text<'c>(context: &'c RequestContext<RoleServer>, name: &str) -> Option<&'c str> {
+    context.meta.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// The call of a write that was accepted.
+fn write(answer: &Answer) -> Option<CallId> {
+    match answer {
+        Answer::Held { call, .. }
+        | Answer::Awaiting { call, .. }
+        | Answer::Under { call, .. }
+        | Answer::Done { call, .. } => Some(*call),
+        Answer::Allowed { .. } => None,
+    }
 }
 
 /// How long this client waits for one call.

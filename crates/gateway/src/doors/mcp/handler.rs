@@ -15,6 +15,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::names::Names;
+use super::recent::Recent;
 use super::{Guest, call, stream, tasks, tools};
 use crate::{Gateway, No};
 
@@ -34,6 +35,7 @@ both are accepted, so do not make the same call again. Use sluice_status, sluice
 pub(super) struct Handler {
     pub gw: Arc<Gateway>,
     pub names: Arc<Names>,
+    pub recent: Arc<Recent>,
 }
 
 /// Who asks.
