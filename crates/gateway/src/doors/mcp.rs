@@ -10,6 +10,7 @@ pub mod changes;
 mod companions;
 mod handler;
 pub mod names;
+mod permission;
 mod recent;
 mod stream;
 mod tasks;

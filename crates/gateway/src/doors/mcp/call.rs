@@ -16,7 +16,7 @@ use sluice_core::{CallId, CapabilityName, HoldId, Span, Tier};
 
 use super::handler::{Handler, client_of, guest_of};
 use super::tools::{AGAIN, REASON};
-use super::{Guest, companions, recent, tasks, words};
+use super::{Guest, companions, permission, recent, tasks, words};
 use crate::doors::http::calls;
 use crate::doors::http::views::CallView;
 use crate::rooms::answer::{self, Answer};
@@ -50,6 +50,9 @@ pub(super) async fn make(
     let arguments = request.arguments.unwrap_or_default();
     if let Some(result) = companions::answer(handler, &guest, &request.name, &arguments).await {
         return Ok(result.into());
+    }
+    if request.name == permission::NAME {
+        return Ok(permission::answer(handler, &guest, &arguments, context).await?.into());
     }
     let Some(capability) = handler.names.capability(&request.name).cloned() else {
         let text = format!("there is no tool `{}`; ask for the list of tools", short(&request.name));
@@ -142,7 +145,7 @@ fn write(answer: &Answer) -> Option<CallId> {
 }
 
 /// How long this client waits for one call.
-fn budget(client: Option<&str>) -> Span {
+pub(super) fn budget(client: Option<&str>) -> Span {
     let client = client.unwrap_or_default().to_ascii_lowercase();
     BUDGETS.into_iter().find(|(name, _)| client.starts_with(name)).map_or(BUDGET, |(_, budget)| budget)
 }

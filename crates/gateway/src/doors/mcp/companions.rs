@@ -13,7 +13,7 @@ use sluice_core::{Actor, CallId, HoldId, Span, Tier};
 use sluice_store::{ApprovalFilter, HoldFilter};
 
 use super::handler::Handler;
-use super::{Guest, tools, words};
+use super::{Guest, permission, tools, words};
 use crate::No;
 use crate::doors::http::calls;
 use crate::doors::http::views::HoldView;
@@ -30,7 +30,7 @@ const LONGEST: u64 = 50;
 const PAGE: u32 = 20;
 
 /// Their definitions.
-pub(super) fn list(_client: Option<&str>) -> Vec<Tool> {
+pub(super) fn list(client: Option<&str>) -> Vec<Tool> {
     let id = json!({"type": "string", "description": "The call_id (or buffer_id) of the call."});
     let seconds =
         json!({"type": "integer", "minimum": 1, "maximum": LONGEST, "description": "How long to wait, 50 at most."});
@@ -42,7 +42,7 @@ pub(super) fn list(_client: Option<&str>) -> Vec<Tool> {
     };
     let reads = || ToolAnnotations::default().read_only(true);
     let stops = ToolAnnotations::default().read_only(false).destructive(false).idempotent(true);
-    vec![
+    let mut list = vec![
         own(
             STATUS,
             "Says how one of your calls stands, or lists your latest writes if no call is named.",
@@ -72,7 +72,9 @@ pub(super) fn list(_client: Option<&str>) -> Vec<Tool> {
             reads(),
         ),
         own(APPROVALS, "Lists your writes that wait for a person's approval.", json!({}), json!([]), reads()),
-    ]
+    ];
+    list.extend(permission::tool(client));
+    list
 }
 
 /// The answer of a companion tool, if it is one.
