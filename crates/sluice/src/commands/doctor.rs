@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use sluice_core::Clock as _;
 use sluice_core::policy::Severity;
-use sluice_gateway::config::Config;
+use sluice_gateway::config::{Config, Sandbox};
 
 use crate::commands::policy::{self, counted};
 use crate::failure::{Exit, Failure};
@@ -80,7 +80,8 @@ impl Doctor {
             Err(_) => {}
         }
         findings.push(clock());
-        findings.extend(kernel::layers());
+        let sandbox = settings.loaded.as_ref().map_or(Sandbox::Required, |(config, _)| config.sandbox);
+        findings.extend(kernel::layers(sandbox));
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
         let (failed, warned) = (count(State::Fail), count(State::Warn));
         if self.json {

@@ -13,3 +13,4 @@ mod newcomer;
 mod policy;
 mod running;
 mod serving;
+mod workers;
