@@ -25,6 +25,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod workers;
 
 use std::fmt;
 use std::fs;
@@ -53,6 +54,7 @@ pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
 pub use tls::{Tls, TlsFiles};
+pub use workers::{Sandbox, Workers};
 
 use manual::known_keys;
 use reader::Reader;
@@ -115,6 +117,10 @@ pub struct Config {
     pub sessions: Sessions,
     /// What is said on stderr.
     pub log: Log,
+    /// Whether workers may do without layers of their jail.
+    pub sandbox: Sandbox,
+    /// How much workers may use.
+    pub workers: Workers,
     shown: Vec<(String, Value)>,
 }
 
@@ -205,6 +211,7 @@ struct Written {
     disk: Disk,
     sessions: Sessions,
     log: Log,
+    workers: Workers,
 }
 
 impl Written {
@@ -222,6 +229,7 @@ impl Written {
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
             log: Log::read(reader),
+            workers: Workers::read(reader),
         }
     }
 
@@ -268,6 +276,8 @@ impl Written {
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
             log: self.log.clone(),
+            sandbox: general.sandbox,
+            workers: self.workers.clone(),
             shown,
         })
     }
@@ -286,6 +296,7 @@ impl Written {
             self.disk.shown(),
             self.sessions.shown(),
             self.log.shown(),
+            self.workers.shown(),
         ]
         .concat()
     }

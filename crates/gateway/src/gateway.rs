@@ -21,6 +21,7 @@ use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
 use crate::waiting::Waiting;
+use crate::workers::Workers;
 
 /// What a gateway is put together from.
 #[allow(missing_debug_implementations, reason = "handed over once; most of it has nothing to print")]
@@ -74,6 +75,8 @@ pub struct Gateway {
     pub keyring: Keyring,
     /// What happens, as it happens.
     pub events: Events,
+    /// Locked-in processes that read what services send.
+    pub workers: Workers,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
@@ -137,6 +140,7 @@ impl Gateway {
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
             events: Events::default(),
+            workers: Workers::default(),
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             due: Notify::new(),

@@ -24,6 +24,7 @@ pub mod serve;
 pub mod services;
 mod value;
 mod waiting;
+pub mod workers;
 
 pub use gateway::{Gateway, Parts, Phase, Room};
 pub use no::No;

@@ -10,7 +10,7 @@ use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
     Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State, TlsFiles,
-    Written,
+    Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 12] {
+fn pages() -> [Page; 13] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -38,6 +38,7 @@ fn pages() -> [Page; 12] {
         page::<Disk>(),
         page::<Sessions>(),
         page::<Log>(),
+        page::<Workers>(),
     ]
 }
 
@@ -63,6 +64,7 @@ impl JsonSchema for Written {
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),
             ("log", generator.subschema_for::<Log>()),
+            ("workers", generator.subschema_for::<Workers>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

@@ -14,3 +14,4 @@ mod newcomer;
 mod policy;
 mod running;
 mod serving;
+mod workers;
