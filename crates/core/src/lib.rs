@@ -23,6 +23,7 @@ pub mod policy;
 pub mod recipients;
 pub mod refusal;
 pub mod rollback;
+pub mod throttle;
 pub mod tier;
 pub mod timekeeping;
 
