@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod database;
 mod disk;
+mod egress;
 mod filesystem;
 mod general;
 mod holds;
@@ -25,6 +26,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod vault;
 
 use std::fmt;
 use std::fs;
@@ -40,6 +42,7 @@ pub use approvals::Approvals;
 pub use batch::{Batch, Services};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
+pub use egress::{Connections, Egress, shown as connection_shown};
 pub use filesystem::{Agents, Filesystem, Root};
 pub use general::{General, Host, PORT, WebOrigin};
 pub use holds::{Delays, Holds};
@@ -53,6 +56,7 @@ pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
 pub use tls::{Tls, TlsFiles};
+pub use vault::Vault;
 
 use manual::known_keys;
 use reader::Reader;
@@ -115,6 +119,12 @@ pub struct Config {
     pub sessions: Sessions,
     /// What is said on stderr.
     pub log: Log,
+    /// Where the root key of the vault comes from.
+    pub vault: Vault,
+    /// Ways out.
+    pub egress: Egress,
+    /// Where systemd put its credentials.
+    pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
 }
 
@@ -168,7 +178,8 @@ impl Config {
         let origins = reader.finish()?;
         // Whoever gave nothing has also said why, so that `finish` has already failed.
         let unusable = || vec![Fault::of_file("config.value", name, "it cannot be used")].into();
-        config.map(|config| (config, origins)).ok_or_else(unusable)
+        let credentials = env.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY").map(|(_, path)| path.into());
+        config.map(|config| (Self { credentials, ..config }, origins)).ok_or_else(unusable)
     }
 
     /// The window of a service; nothing where writes are not counted.
@@ -205,6 +216,8 @@ struct Written {
     disk: Disk,
     sessions: Sessions,
     log: Log,
+    vault: Vault,
+    egress: Egress,
 }
 
 impl Written {
@@ -222,6 +235,8 @@ impl Written {
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
             log: Log::read(reader),
+            vault: Vault::read(reader),
+            egress: Egress::read(reader),
         }
     }
 
@@ -268,6 +283,9 @@ impl Written {
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
             log: self.log.clone(),
+            vault: self.vault.clone(),
+            egress: self.egress.clone(),
+            credentials: None,
             shown,
         })
     }
@@ -286,6 +304,8 @@ impl Written {
             self.disk.shown(),
             self.sessions.shown(),
             self.log.shown(),
+            self.vault.shown(),
+            self.egress.shown(),
         ]
         .concat()
     }

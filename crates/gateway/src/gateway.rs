@@ -14,11 +14,13 @@ use tokio::sync::Notify;
 
 use crate::No;
 use crate::config::Config;
+use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
+use crate::vault::Vault;
 use crate::waiting::Waiting;
 
 /// What a gateway is put together from.
@@ -44,6 +46,10 @@ pub struct Parts {
     pub about: Arc<About>,
     /// What must not leave.
     pub scan: Box<dyn Scan>,
+    /// Credentials.
+    pub vault: Arc<Vault>,
+    /// The only way out.
+    pub egress: Arc<Egress>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -73,6 +79,10 @@ pub struct Gateway {
     pub keyring: Keyring,
     /// What happens, as it happens.
     pub events: Events,
+    /// Credentials.
+    pub vault: Arc<Vault>,
+    /// The only way out.
+    pub egress: Arc<Egress>,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
@@ -119,7 +129,8 @@ impl Gateway {
     /// Puts a gateway together. It is not open yet: see [`crate::loops::start`].
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, signers } = parts;
+        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, .. } = parts;
+        let (vault, egress, signers) = (parts.vault, parts.egress, parts.signers);
         Self {
             store,
             policy,
@@ -130,6 +141,8 @@ impl Gateway {
             entropy,
             services,
             about,
+            vault,
+            egress,
             scan,
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),

@@ -10,6 +10,7 @@
 pub mod config;
 pub mod corridor;
 pub mod doors;
+pub mod egress;
 pub mod events;
 mod gateway;
 pub mod keyring;
@@ -22,6 +23,7 @@ pub mod rooms;
 pub mod serve;
 pub mod services;
 mod value;
+pub mod vault;
 mod waiting;
 
 pub use gateway::{Gateway, Parts, Phase, Room};

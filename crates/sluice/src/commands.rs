@@ -12,6 +12,7 @@ pub(crate) mod complete;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod egress;
 pub(crate) mod events;
 pub(crate) mod freeze;
 pub(crate) mod holds;
@@ -19,8 +20,10 @@ pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod policy;
 pub(crate) mod rollback;
+pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod vault;
 
 use clap::Subcommand;
 
@@ -56,6 +59,12 @@ pub(crate) enum Command {
     Agents(agents::Agents),
     /// List, make, replace and revoke credentials
     Keys(keys::Keys),
+    /// List, set, replace and revoke secrets the gateway uses for agents
+    Secrets(secrets::Secrets),
+    /// Show where the root key comes from, and replace it
+    Vault(vault::Vault),
+    /// List ways out, see what they have used, start over
+    Egress(egress::Egress),
     /// List standing yeses and take them back
     Allowances(allowances::Allowances),
     /// List and acknowledge alerts
@@ -97,6 +106,9 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Rollback(rollback) => rollback.run(screen),
         Command::Agents(agents) => agents.run(screen),
         Command::Keys(keys) => keys.run(screen),
+        Command::Secrets(secrets) => secrets.run(screen),
+        Command::Vault(vault) => vault.run(screen),
+        Command::Egress(egress) => egress.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Events(events) => events.run(screen),

@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State, TlsFiles,
-    Written,
+    Approvals, Batch, DatabaseSettings, Disk, Egress, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State,
+    TlsFiles, Vault, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 12] {
+fn pages() -> [Page; 14] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -38,6 +38,8 @@ fn pages() -> [Page; 12] {
         page::<Disk>(),
         page::<Sessions>(),
         page::<Log>(),
+        page::<Vault>(),
+        page::<Egress>(),
     ]
 }
 
@@ -63,6 +65,8 @@ impl JsonSchema for Written {
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),
             ("log", generator.subschema_for::<Log>()),
+            ("vault", generator.subschema_for::<Vault>()),
+            ("egress", generator.subschema_for::<Egress>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

@@ -8,8 +8,13 @@
     reason = "tests"
 )]
 
+mod canaries;
 mod freeze;
 mod house;
 mod http;
+mod outside;
 mod runaway;
+mod ssrf;
 mod walk;
+mod ways_out;
+mod zoo;

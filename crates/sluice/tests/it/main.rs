@@ -12,4 +12,5 @@ mod naming;
 mod newcomer;
 mod policy;
 mod running;
+mod secrets;
 mod serving;
