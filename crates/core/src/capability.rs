@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::Span;
 use crate::ids::{CapabilityName, ServiceName};
+use crate::tier::Tier;
 
 /// Whether a capability changes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -141,6 +142,12 @@ pub struct Capability {
     /// Its arguments.
     #[serde(default)]
     pub params: Vec<Param>,
+    /// What holds at least where no rule names it. Raises the general default, never lowers it.
+    #[serde(default)]
+    pub usual: Option<Tier>,
+    /// Its arguments as a JSON Schema, if `params` do not say it all.
+    #[serde(default)]
+    pub schema: Option<Value>,
 }
 
 const fn default_delay() -> u64 {
@@ -268,6 +275,13 @@ impl Catalogue {
             return Err(CatalogueError::Twice(name));
         }
         Ok(())
+    }
+
+    /// Takes out every capability of a service. Gives how many there were.
+    pub fn remove(&mut self, service: &ServiceName) -> usize {
+        let before = self.by_name.len();
+        self.by_name.retain(|_, capability| capability.service() != *service);
+        before - self.by_name.len()
     }
 
     /// The capability of this name.

@@ -20,6 +20,7 @@ pub mod hold;
 pub mod ids;
 pub mod json;
 pub mod policy;
+pub mod proxy;
 pub mod recipients;
 pub mod refusal;
 pub mod rollback;

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
-use sluice_core::capability::Catalogue;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
@@ -13,7 +12,9 @@ use sluice_store::{StopLane, Store};
 use tokio::sync::Notify;
 
 use crate::No;
+use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
@@ -31,7 +32,7 @@ pub struct Parts {
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
     /// What can be asked.
-    pub catalogue: Arc<Catalogue>,
+    pub catalogue: Arc<LiveCatalogue>,
     /// How it was set up.
     pub config: Config,
     /// The time.
@@ -62,7 +63,7 @@ pub struct Gateway {
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
     /// What can be asked.
-    pub catalogue: Arc<Catalogue>,
+    pub catalogue: Arc<LiveCatalogue>,
     /// How it was set up.
     pub config: Config,
     /// The time.
@@ -90,6 +91,8 @@ pub struct Gateway {
     pub(crate) waiting: Waiting,
     /// Something may be due now.
     pub(crate) due: Notify,
+    /// Whether what agents can do has changed.
+    pub(crate) changes: Changes,
     phase: AtomicU8,
     clock_suspect: AtomicBool,
     room: AtomicU8,
@@ -150,6 +153,7 @@ impl Gateway {
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             due: Notify::new(),
+            changes: Changes::default(),
             phase: AtomicU8::new(0),
             clock_suspect: AtomicBool::new(false),
             room: AtomicU8::new(0),

@@ -7,6 +7,7 @@
 //! `rooms::rollback`. The gateway keeps time, ids and randomness outside: they are handed in.
 #![warn(missing_docs)]
 
+pub mod catalogue;
 pub mod config;
 pub mod corridor;
 pub mod doors;

@@ -4,7 +4,6 @@
 //! rules, opened its database and its folders, and knows its key. Promise: whatever cannot be had is said
 //! before anything is served.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -14,9 +13,10 @@ use sluice_core::audit::checkpoint::{Signer, origin};
 use sluice_core::audit::key::SecretKey;
 use sluice_core::capability::Catalogue;
 use sluice_core::policy::{Fault, LivePolicy, LoadErrors};
-use sluice_core::{CapabilityName, Clock, Entropy, Ids, NodeName, ServiceName};
+use sluice_core::{Clock, Entropy, Ids, NodeName, ServiceName};
 use sluice_store::{Store, StoreError};
 
+use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
@@ -104,12 +104,12 @@ impl OpenError {
 pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
     make_private(&config.data)?;
     let catalogue = Catalogue::builtin().map_err(|error| OpenError::Catalogue(error.to_string()))?;
-    let catalogue = Arc::new(catalogue);
+    let catalogue = Arc::new(LiveCatalogue::new(catalogue));
     let found = policies::Found::folder(&config.policies);
     if !found.faults.is_empty() {
         return Err(OpenError::Policy(LoadErrors { faults: found.faults }));
     }
-    let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue).map_err(OpenError::Policy)?;
+    let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue.known()).map_err(OpenError::Policy)?;
     let policy = Arc::new(policy);
     let store = Arc::new(open_store(&config, world)?);
     let mut signers = Vec::new();
@@ -230,7 +230,7 @@ fn services(
     config: &Config,
     world: &World,
     store: &Arc<Store>,
-    (policy, catalogue): (&Arc<LivePolicy>, &Arc<Catalogue>),
+    (policy, catalogue): (&Arc<LivePolicy>, &Arc<LiveCatalogue>),
     (vault, egress): (&Arc<Vault>, &Arc<Egress>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
@@ -247,9 +247,6 @@ fn services(
         let files = open_folders(config, policy, world)?;
         services = services.with_files(name("filesystem")?, Arc::new(files));
     }
-    let mut offered: BTreeSet<CapabilityName> =
-        catalogue.iter().filter(|spec| services.of(spec).is_some()).map(|spec| spec.name.clone()).collect();
-    offered.extend(About::names().filter_map(|name| CapabilityName::new(name).ok()));
     let folders = config.filesystem.roots.iter().map(|root| {
         let agents = match &root.agents {
             Agents::All => Vec::new(),
@@ -261,10 +258,10 @@ fn services(
         store: Arc::clone(store),
         policy: Arc::clone(policy),
         catalogue: Arc::clone(catalogue),
-        offered,
         folders: folders.collect(),
         release: world.release,
     });
     let services = services.with(name("agent")?, about.clone()).with(name("system")?, about.clone());
+    catalogue.replace(catalogue.known(), &services);
     Ok((services, about))
 }

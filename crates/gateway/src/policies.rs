@@ -6,8 +6,10 @@
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sluice_core::AgentName;
+use sluice_core::capability::Catalogue;
 use sluice_core::policy::{Fault, LoadErrors, MAX_BYTES, Source, Sources};
 use sluice_core::refusal::{Code, Refusal};
 
@@ -27,16 +29,16 @@ pub struct Found {
     pub faults: Vec<Fault>,
 }
 
-/// Loads a folder into the policy in force. Gives its version and its files as JSON.
+/// Loads a folder into the policy in force, for what can be asked. Gives its version and its files as JSON.
 ///
 /// # Errors
 /// When a file cannot be read or used; the old rules stay.
-pub fn load(gw: &Gateway, folder: &Path) -> Result<(String, String), No> {
+pub fn load(gw: &Gateway, folder: &Path, known: &Arc<Catalogue>) -> Result<(String, String), No> {
     let found = Found::folder(folder);
     if !found.faults.is_empty() {
         return Err(refuse(&LoadErrors { faults: found.faults }));
     }
-    let loaded = gw.policy.replace(&found.sources, &gw.catalogue).map_err(|errors| refuse(&errors))?;
+    let loaded = gw.policy.replace(&found.sources, known).map_err(|errors| refuse(&errors))?;
     Ok((loaded.policy.version().to_owned(), as_json(&found.sources)))
 }
 

@@ -14,7 +14,7 @@ pub mod state;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 use sluice_core::capability::{Capability, ParamKind};
@@ -141,22 +141,36 @@ impl Trouble {
 /// Everything behind the gate.
 #[derive(Default)]
 pub struct Services {
-    by_name: HashMap<ServiceName, Arc<dyn Service>>,
+    by_name: RwLock<HashMap<ServiceName, Arc<dyn Service>>>,
     files: Option<Arc<Files>>,
 }
 
 impl std::fmt::Debug for Services {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.by_name.keys()).finish()
+        f.debug_set().entries(self.by_name.read().unwrap_or_else(PoisonError::into_inner).keys()).finish()
     }
 }
 
 impl Services {
     /// Puts a service behind the gate.
     #[must_use]
-    pub fn with(mut self, name: ServiceName, service: Arc<dyn Service>) -> Self {
-        self.by_name.insert(name, service);
+    pub fn with(self, name: ServiceName, service: Arc<dyn Service>) -> Self {
+        self.put(name, service);
         self
+    }
+
+    /// Puts a service behind the gate while it is open.
+    pub(crate) fn put(&self, name: ServiceName, service: Arc<dyn Service>) {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, service);
+    }
+
+    /// Takes a service from behind the gate.
+    pub(crate) fn take(&self, name: &ServiceName) -> Option<Arc<dyn Service>> {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    fn named(&self, name: &ServiceName) -> Option<Arc<dyn Service>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// Opens folders to agents.
@@ -168,16 +182,16 @@ impl Services {
 
     /// Who carries a capability out, if anyone does.
     #[must_use]
-    pub fn of(&self, spec: &Capability) -> Option<&Arc<dyn Service>> {
-        self.by_name.get(&spec.service()).filter(|service| service.offers(&spec.name))
+    pub fn of(&self, spec: &Capability) -> Option<Arc<dyn Service>> {
+        self.named(&spec.service()).filter(|service| service.offers(&spec.name))
     }
 
     /// The service of this name.
     ///
     /// # Errors
     /// When there is none.
-    pub fn for_service(&self, name: &ServiceName) -> Result<&Arc<dyn Service>, Refusal> {
-        self.by_name.get(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
+    pub fn for_service(&self, name: &ServiceName) -> Result<Arc<dyn Service>, Refusal> {
+        self.named(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
     }
 
     /// The folders, for capabilities that name paths in them.
@@ -219,6 +233,9 @@ pub fn describe(spec: &Capability) -> Value {
 /// The arguments of a capability as a JSON Schema.
 #[must_use]
 pub fn input_schema(spec: &Capability) -> Value {
+    if let Some(schema) = &spec.schema {
+        return schema.clone();
+    }
     let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
     let properties: serde_json::Map<String, Value> = spec
         .params

@@ -215,10 +215,12 @@ impl Policy {
     #[inline]
     pub(crate) fn default_for(&self, capability: Option<&Capability>) -> Base {
         let reads = |capability: &Capability| capability.effect == Effect::Read;
+        // What a capability says of itself can only make the default stricter.
+        let usual = |tier: Tier| capability.and_then(|capability| capability.usual).map_or(tier, |own| tier.raise(own));
         match self.default {
-            Some(tier) => Base::OrgDefault(tier),
-            None if capability.is_some_and(reads) => Base::BuiltinDefault(Tier::Notify),
-            None => Base::BuiltinDefault(Tier::ApprovalRequired),
+            Some(tier) => Base::OrgDefault(usual(tier)),
+            None if capability.is_some_and(reads) => Base::BuiltinDefault(usual(Tier::Notify)),
+            None => Base::BuiltinDefault(usual(Tier::ApprovalRequired)),
         }
     }
 

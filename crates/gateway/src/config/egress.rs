@@ -130,12 +130,12 @@ fn connection(name: ConnectionName, node: &Node, base: &Path) -> Result<Connecti
     let (mut secret, mut placement) = (None, None);
     for (key, value) in entries {
         let read = match key.text.as_str() {
-            "hosts" => each(value, base, |text| HostPattern::parse(text)).map(|read| made.hosts = read),
+            "hosts" => each(value, base, HostPattern::parse).map(|read| made.hosts = read),
             "ports" => ports(value, base).map(|read| made.ports = read),
             "methods" => each(value, base, method).map(|read| made.methods = read),
-            "paths" => each(value, base, |text| PathPattern::parse(text)).map(|read| made.paths = read),
+            "paths" => each(value, base, PathPattern::parse).map(|read| made.paths = read),
             "http" => bool::from_node(value, base).map(|read| made.plain_http = read),
-            "allow_addresses" => each(value, base, |text| Net::parse(text)).map(|read| made.allow_addresses = read),
+            "allow_addresses" => each(value, base, Net::parse).map(|read| made.allow_addresses = read),
             "agents" => Agents::from_node(value, base).map(|read| made.agents = Some(read)),
             "secret" => word(value, base).and_then(|text| {
                 SecretName::new(text)

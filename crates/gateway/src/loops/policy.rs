@@ -62,7 +62,7 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, No> {
     // One after the other: whoever read the files before they changed must not have the last word.
     let _turn = gw.reloading.lock().await;
     let before = gw.policy.get().version().to_owned();
-    match policies::load(gw, &gw.config.policies) {
+    match policies::load(gw, &gw.config.policies, &gw.catalogue.known()) {
         Ok((version, sources)) if version != before => {
             gw.store.policy_loaded(version.clone(), sources, by).await?;
             gw.events.wrote();

@@ -166,5 +166,5 @@ pub(super) fn refused(code: Code) -> Outcome {
 }
 
 fn effect_of(gw: &Gateway, capability: &CapabilityName) -> Option<Effect> {
-    gw.catalogue.get(capability).map(|spec| spec.effect)
+    gw.catalogue.known().get(capability).map(|spec| spec.effect)
 }

@@ -52,7 +52,8 @@ pub(crate) fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
             weight: 1,
         });
     }
-    let spec = gw.catalogue.get(&name).ok_or_else(|| No::new(Code::SchemaUnknownCapability))?;
+    let known_by_name = gw.catalogue.known();
+    let spec = known_by_name.get(&name).ok_or_else(|| No::new(Code::SchemaUnknownCapability))?;
     if !only_checks && gw.services.of(spec).is_none() {
         let text = format!("`{name}` is known, but nothing on this gateway carries it out");
         return Err(No::saying(Code::GatewayUnsupported, &text));

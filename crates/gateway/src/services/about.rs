@@ -3,12 +3,10 @@
 //! `agent.*` and `system.*`, reads only. Promise: an agent sees its own name, folders, sessions and rules,
 //! and nothing of other agents.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use sluice_core::capability::Catalogue;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::policy::{LivePolicy, Question};
 use sluice_core::refusal::{Code, Refusal};
@@ -16,6 +14,7 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{AgentName, CapabilityName};
 use sluice_store::{Store, StoreError};
 
+use crate::catalogue::LiveCatalogue;
 use crate::value::put;
 
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
@@ -28,9 +27,7 @@ pub struct About {
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
     /// Everything that can be asked.
-    pub catalogue: Arc<Catalogue>,
-    /// What this gateway carries out.
-    pub offered: BTreeSet<CapabilityName>,
+    pub catalogue: Arc<LiveCatalogue>,
     /// Folders opened to agents, with whom they are open to (nobody named: everyone).
     pub folders: Vec<(PathBuf, Vec<AgentName>)>,
     /// The release.
@@ -86,8 +83,9 @@ impl About {
         let nothing = Map::new();
         let wanted = |name: &CapabilityName| category.is_none_or(|category| name.as_str().starts_with(category));
         self.catalogue
+            .offered()
             .iter()
-            .filter(|spec| self.offered.contains(&spec.name) && wanted(&spec.name))
+            .filter(|spec| wanted(&spec.name))
             .map(|spec| {
                 let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
                 let mut told = super::describe(spec);
@@ -113,8 +111,8 @@ impl About {
         let nothing = Map::new();
         let tiers: Map<String, Value> = self
             .catalogue
+            .offered()
             .iter()
-            .filter(|spec| self.offered.contains(&spec.name))
             .map(|spec| {
                 let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
                 (spec.name.to_string(), verdict.tier.as_str().into())

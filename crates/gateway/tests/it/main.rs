@@ -12,6 +12,8 @@ mod canaries;
 mod freeze;
 mod house;
 mod http;
+mod mcp;
+mod offer;
 mod outside;
 mod runaway;
 mod ssrf;

@@ -2,6 +2,7 @@
 //!
 //! Takes the configuration; gives one line per check. Promise: it looks and changes nothing.
 
+mod client;
 mod kernel;
 mod places;
 
@@ -13,6 +14,7 @@ use sluice_core::Clock as _;
 use sluice_core::policy::Severity;
 use sluice_gateway::config::Config;
 
+use crate::commands::hook::Agent;
 use crate::commands::policy::{self, counted};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -30,6 +32,9 @@ const BUILT_AFTER: i64 = 1_767_225_600_000;
 pub(crate) struct Doctor {
     #[command(flatten)]
     which: Which,
+    /// Break this client's hook on purpose and see whether the tool stops
+    #[arg(long, value_enum)]
+    client: Option<Agent>,
     /// For machines
     #[arg(long)]
     json: bool,
@@ -72,15 +77,10 @@ impl Finding {
 
 impl Doctor {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let settings = self.which.load(Vec::new())?;
-        let mut findings = vec![configuration(&settings)];
-        match &settings.loaded {
-            Ok((config, _)) => findings.extend(of_config(config)),
-            Err(errors) if !self.json => errors.faults.iter().for_each(|fault| screen.fault(fault)),
-            Err(_) => {}
-        }
-        findings.push(clock());
-        findings.extend(kernel::layers());
+        let findings = match self.client {
+            Some(agent) => client::broken(agent),
+            None => self.look(screen)?,
+        };
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
         let (failed, warned) = (count(State::Fail), count(State::Warn));
         if self.json {
@@ -90,6 +90,22 @@ impl Doctor {
             screen.note(format_args!("{} failed, {}", counted(failed, "check"), counted(warned, "warning")));
         }
         Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
+    }
+}
+
+impl Doctor {
+    /// Every check of the configuration and this machine.
+    fn look(&self, screen: &Screen) -> Result<Vec<Finding>, Failure> {
+        let settings = self.which.load(Vec::new())?;
+        let mut findings = vec![configuration(&settings)];
+        match &settings.loaded {
+            Ok((config, _)) => findings.extend(of_config(config)),
+            Err(errors) if !self.json => errors.faults.iter().for_each(|fault| screen.fault(fault)),
+            Err(_) => {}
+        }
+        findings.push(clock());
+        findings.extend(kernel::layers());
+        Ok(findings)
     }
 }
 

@@ -519,7 +519,7 @@ fn bring_up_to_date(schema: i64) {
     if schema < 2 {
         furnish_beside_writes(&new);
     }
-    if schema < 3 {
+    if schema < 4 {
         furnish_the_vault(&new);
     }
     assert_eq!(new.wait(new.store.secrets()).unwrap().iter().map(|row| row.version).collect::<Vec<_>>(), [2]);

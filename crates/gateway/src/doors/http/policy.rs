@@ -47,7 +47,7 @@ pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
     }
     let sources = policies::from_json(&files)?;
     // Loaded once without consequence, so that broken files never reach the folder.
-    let loaded = Policy::load(&sources, &gw.catalogue).map_err(|errors| policies::refuse(&errors))?;
+    let loaded = Policy::load(&sources, &gw.catalogue.known()).map_err(|errors| policies::refuse(&errors))?;
     let failed: Vec<_> =
         loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.as_fault()).collect();
     if !failed.is_empty() {
@@ -163,7 +163,7 @@ pub(super) async fn replay(mut visit: Visit) -> Result<Reply, No> {
     let Replay { files, seconds } = visit.take()?;
     let gw = &visit.gw;
     let sources = policies::from_json(&files)?;
-    let other = Policy::load(&sources, &gw.catalogue).map_err(|errors| policies::refuse(&errors))?.policy;
+    let other = Policy::load(&sources, &gw.catalogue.known()).map_err(|errors| policies::refuse(&errors))?.policy;
     Ok(Reply::json(200, &compare(gw, &other, Span::from_secs(seconds)).await?))
 }
 

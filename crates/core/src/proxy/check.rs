@@ -1,0 +1,311 @@
+//! The checks before a proxy is ever started.
+//!
+//! Takes a declaration; gives every flaw with a stable code and the place in the file. Promise: a proxy
+//! without a schema, a limiter or an allow-list, or with a secret in a request it spells out, does not run.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::request::{Piece, pieces};
+use super::{Kind, Operation, Proxy, is_name};
+
+/// Longest time one task may take, in minutes.
+const WALL: u32 = 30;
+/// Largest answer that may be asked for, in kilobytes.
+const ANSWER: u32 = 8 * 1024;
+/// Most operations of one proxy: it has a single purpose.
+const OPERATIONS: usize = 50;
+/// Words in the name of a field that carries a credential.
+const SECRET_WORDS: [&str; 9] =
+    ["authorization", "token", "apikey", "secret", "password", "passwd", "bearer", "credential", "privatekey"];
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// Stable: `proxy.no_schema`.
+    pub code: &'static str,
+    /// Where in the file.
+    pub place: String,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at `{}`: {}", self.code, self.place, self.text)
+    }
+}
+
+/// Collects what is wrong.
+struct Flaws(Vec<Flaw>);
+
+impl Flaws {
+    fn add(&mut self, code: &'static str, place: impl Into<String>, text: impl Into<String>) {
+        self.0.push(Flaw { code, place: place.into(), text: text.into() });
+    }
+}
+
+pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<Flaw> {
+    let mut flaws = Flaws(Vec::new());
+    if !is_name(name) {
+        flaws.add("proxy.name", "file name", "a proxy is named with small letters, digits, `-` and `_`");
+    }
+    base(proxy, &mut flaws);
+    limits(proxy, &mut flaws);
+    if proxy.operations.is_empty() {
+        flaws.add("proxy.no_allow_list", "operations", "list the requests the proxy may make; it makes no other");
+    }
+    if proxy.operations.len() > OPERATIONS {
+        flaws.add("proxy.too_broad", "operations", format!("a proxy has one purpose: at most {OPERATIONS} requests"));
+    }
+    for (name, operation) in &proxy.operations {
+        check_operation(name, operation, &mut flaws);
+    }
+    if let Some(identity) = &proxy.identity {
+        let known = |operation: &Operation| operation.arguments.contains_key(&identity.relation);
+        if !proxy.operations.values().any(known) {
+            let text = format!("no operation has the argument `{}`", identity.relation);
+            flaws.add("proxy.relation", "identity.relation", text);
+        }
+        if identity.rotate_days == 0 || identity.recent > 50 {
+            flaws.add("proxy.identity", "identity", "`rotate_days` is at least 1, `recent` at most 50");
+        }
+    }
+    flaws.0
+}
+
+fn base(proxy: &Proxy, flaws: &mut Flaws) {
+    let url = proxy.base_url.as_str();
+    let place = "base_url";
+    let rest = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => rest,
+        // Unencrypted is for services of one's own that are named by address.
+        (None, Some(rest)) if !proxy.allow_addresses.is_empty() => rest,
+        (None, Some(_)) => {
+            return flaws.add("proxy.not_https", place, "use https; http only together with `allow_addresses`");
+        }
+        (None, None) => return flaws.add("proxy.base_url", place, "start with https:// and a host"),
+    };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.is_empty() || host.contains(['@', '{', '}', '*', '\\', ' ']) {
+        flaws.add("proxy.no_allow_list", place, "name exactly one host, without user name and without places to fill");
+    }
+    if rest.contains(['{', '}', '?', '#', '\\']) || rest.contains("/../") {
+        flaws.add("proxy.base_url", place, "the base has no query, no fragment and nothing to fill in");
+    }
+}
+
+fn limits(proxy: &Proxy, flaws: &mut Flaws) {
+    let Some(limits) = &proxy.limits else {
+        let text = "write the limits down: `limits: {per_minute: 10, per_hour: 100, burn: 200}`";
+        return flaws.add("proxy.no_limiter", "limits", text);
+    };
+    if limits.per_minute == 0 || limits.per_hour == 0 || limits.burn == 0 {
+        flaws.add("proxy.no_limiter", "limits", "a limit of nothing is none; remove the proxy instead");
+    }
+    if limits.per_minute > limits.per_hour || limits.per_hour > limits.burn.saturating_mul(10) {
+        flaws.add("proxy.limits", "limits", "a minute allows no more than an hour, an hour at most ten times `burn`");
+    }
+    if limits.timeout_minutes == 0 || limits.timeout_minutes > WALL {
+        flaws.add("proxy.limits", "limits.timeout_minutes", format!("between 1 and {WALL}"));
+    }
+    if limits.answer_kb == 0 || limits.answer_kb > ANSWER {
+        flaws.add("proxy.limits", "limits.answer_kb", format!("between 1 and {ANSWER}"));
+    }
+}
+
+fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
+    let at = |what: &str| format!("operations.{name}{what}");
+    if !is_name(name) {
+        flaws.add("proxy.name", at(""), "an operation is named with small letters, digits, `-` and `_`");
+    }
+    match &operation.answer {
+        None => flaws.add("proxy.no_schema", at(".answer"), "say what an answer looks like, as a JSON Schema"),
+        Some(schema) => check_schema(schema, &at(".answer"), flaws),
+    }
+    if !operation.path.starts_with('/') || operation.path.contains(['?', '#', '\\', '*']) {
+        flaws.add("proxy.no_allow_list", at(".path"), "a path starts with `/` and has no query, fragment or `*`");
+    }
+    if operation.path.split('/').any(|part| part.contains('{') && (!part.starts_with('{') || !part.ends_with('}'))) {
+        flaws.add("proxy.path", at(".path"), "an argument fills a whole part of the path: `/posts/{id}`");
+    }
+    if operation.method == super::Method::Get && operation.body.is_some() {
+        flaws.add("proxy.body", at(".body"), "a GET has no body");
+    }
+    let used = places(operation);
+    for place in &used {
+        match operation.arguments.get(place) {
+            None => flaws.add("proxy.unknown_argument", at(""), format!("`{{{place}}}` is not among `arguments`")),
+            Some(argument) if operation.path.contains(&format!("{{{place}}}")) && !argument.required => {
+                flaws.add("proxy.path", at(".path"), format!("`{place}` stands in the path, so it must be required"));
+            }
+            Some(_) => {}
+        }
+    }
+    for (argument, about) in &operation.arguments {
+        if !used.contains(argument) {
+            let text = format!("`{argument}` is nowhere in the request");
+            flaws.add("proxy.unused_argument", at(".arguments"), text);
+        }
+        if about.kind == Kind::Text && about.max.is_none() && about.choices.is_empty() {
+            let text = format!("`{argument}` is a text without an end: give `max` or `choices`");
+            flaws.add("proxy.endless_argument", at(".arguments"), text);
+        }
+    }
+    secrets(operation, &at(""), flaws);
+}
+
+/// A schema must describe, and describe here: no schema fetched from elsewhere.
+fn check_schema(schema: &Value, place: &str, flaws: &mut Flaws) {
+    let Value::Object(fields) = schema else {
+        return flaws.add("proxy.no_schema", place, "the schema is an object that names a `type`");
+    };
+    let describes =
+        ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"].iter().any(|key| fields.contains_key(*key));
+    if !describes {
+        flaws.add("proxy.no_schema", place, "a schema without `type` allows anything");
+    }
+    let of_object = fields.get("type").and_then(Value::as_str) == Some("object");
+    if of_object && !fields.contains_key("properties") {
+        flaws.add("proxy.no_schema", place, "an object without `properties` allows anything");
+    }
+    if fields.get("type").and_then(Value::as_str) == Some("array") && !fields.contains_key("items") {
+        flaws.add("proxy.no_schema", place, "an array without `items` allows anything");
+    }
+    let mut waiting = vec![schema];
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(link)) = fields.get("$ref")
+                    && !link.starts_with('#')
+                {
+                    flaws.add("proxy.remote_schema", place, "a schema refers only to itself (`#/$defs/…`)");
+                }
+                waiting.extend(fields.values());
+            }
+            Value::Array(items) => waiting.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Every place that is filled, in path, query and body.
+fn places(operation: &Operation) -> BTreeSet<String> {
+    operation
+        .texts()
+        .iter()
+        .flat_map(|(_, text)| pieces(text))
+        .filter_map(|piece| match piece {
+            Piece::Place(name) => Some(name.to_owned()),
+            Piece::Literal(_) => None,
+        })
+        .collect()
+}
+
+/// A value written down under a name that means a credential. What else looks like a secret is found by the
+/// leak scan, which is asked about every literal too.
+fn secrets(operation: &Operation, place: &str, flaws: &mut Flaws) {
+    for (name, text) in operation.texts() {
+        let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+        let literal = pieces(text).iter().any(|piece| matches!(piece, Piece::Literal(_)));
+        if literal && SECRET_WORDS.iter().any(|word| plain.contains(word)) {
+            let text = format!("`{name}` looks like a credential; put it in the vault and name it as `credential`");
+            flaws.add("proxy.secret", place, text);
+        }
+    }
+}
+
+impl Operation {
+    /// Every text that is written down for the request, with the name of its field.
+    #[must_use]
+    pub fn texts(&self) -> Vec<(&str, &str)> {
+        let mut found = vec![("path", self.path.as_str())];
+        found.extend(self.query.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut waiting: Vec<(&str, &Value)> = self.body.iter().map(|body| ("body", body)).collect();
+        while let Some((name, value)) = waiting.pop() {
+            match value {
+                Value::String(text) => found.push((name, text)),
+                Value::Array(items) => waiting.extend(items.iter().map(|item| (name, item))),
+                Value::Object(fields) => waiting.extend(fields.iter().map(|(name, value)| (name.as_str(), value))),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{MOLTBOOK, moltbook};
+    use super::*;
+
+    fn codes(text: &str) -> Vec<&'static str> {
+        Proxy::from_yaml(text).unwrap().check("moltbook").iter().map(|flaw| flaw.code).collect()
+    }
+
+    #[test]
+    fn a_whole_declaration_has_no_flaw() {
+        assert_eq!(moltbook().check("moltbook"), []);
+        assert_eq!(moltbook().check("Molt/book")[0].code, "proxy.name");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let swap = |from: &str, to: &str| {
+            assert!(MOLTBOOK.contains(from), "{from}");
+            codes(&MOLTBOOK.replacen(from, to, 1))
+        };
+        assert_eq!(swap("limits: {per_minute: 10, per_hour: 100, burn: 200}\n", ""), ["proxy.no_limiter"]);
+        assert_eq!(swap("per_minute: 10", "per_minute: 0"), ["proxy.no_limiter"]);
+        assert_eq!(swap("per_minute: 10", "per_minute: 1000"), ["proxy.limits"]);
+        assert_eq!(
+            swap("    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", ""),
+            ["proxy.no_schema"]
+        );
+        assert_eq!(
+            swap("{type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", "{}"),
+            ["proxy.no_schema"]
+        );
+        assert_eq!(
+            swap("{type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", "{type: object}"),
+            ["proxy.no_schema"]
+        );
+        assert_eq!(
+            swap("properties: {id: {type: string, maxLength: 40}}", "properties: {id: {$ref: \"https://x/y\"}}"),
+            ["proxy.remote_schema"]
+        );
+        assert_eq!(swap("https://api", "http://api"), ["proxy.not_https"]);
+        assert_eq!(swap("https://api.moltbook.example/v1", "https://ana:pw@api.example"), ["proxy.no_allow_list"]);
+        assert_eq!(
+            swap("https://api.moltbook.example/v1", "https://{host}/"),
+            ["proxy.no_allow_list", "proxy.base_url"]
+        );
+        assert_eq!(swap("/posts/{post}/replies", "/posts/x{post}/replies"), ["proxy.path"]);
+        assert_eq!(swap("post: {type: text, required: true, max: 40}", "post: {type: text, max: 40}"), ["proxy.path"]);
+        assert_eq!(
+            swap("text: {type: text, required: true, max: 500}", "text: {type: text, required: true}"),
+            ["proxy.endless_argument"]
+        );
+        assert_eq!(
+            swap("quiet: \"{quiet}\"", "quiet: \"{silent}\""),
+            ["proxy.unknown_argument", "proxy.unused_argument"]
+        );
+        assert_eq!(swap("relation: author", "relation: friend"), ["proxy.relation"]);
+        let nothing =
+            MOLTBOOK.split("operations:").next().unwrap().replace("identity: {relation: author, recent: 3}\n", "");
+        assert_eq!(codes(&nothing), ["proxy.no_allow_list"]);
+    }
+
+    #[test]
+    fn a_credential_in_the_request_is_refused() {
+        for field in ["access_token: abc", "api-key: \"k{limit}\"", "X-Authorization: x"] {
+            let text = MOLTBOOK.replace("kind: newest", field);
+            assert_eq!(codes(&text), ["proxy.secret"], "{field}");
+        }
+        // A place for an argument is no secret that was written down.
+        let text = MOLTBOOK.replace("kind: newest", "page_token: \"{limit}\"");
+        assert_eq!(codes(&text), Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,268 @@
+//! From a declared request and a call's arguments to the request that is made.
+//!
+//! Promise: an argument can fill the place it was declared for and nothing else: not another part of the
+//! path, not another field of the query or body, not the host.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Method, Operation};
+
+/// A request, ready to be asked of the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// Path and query after the base, percent-encoded.
+    pub target: String,
+    /// JSON, if it has a body.
+    pub body: Option<Vec<u8>>,
+}
+
+/// Why a request could not be made from what a call said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FillError {
+    /// Something the operation does not know.
+    #[error("there is no argument `{0}`")]
+    Unknown(String),
+    /// Something it needs.
+    #[error("`{0}` is missing")]
+    Missing(String),
+    /// Not of the declared shape.
+    #[error("`{0}` is not of the declared shape")]
+    Shape(String),
+    /// It would change where the request goes.
+    #[error("`{0}` cannot stand in a path")]
+    Path(String),
+}
+
+/// A piece of a text with places.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// As written.
+    Literal(&'a str),
+    /// The value of an argument.
+    Place(&'a str),
+}
+
+/// Cuts a text into what is written and what is filled in. `{` without a name is as written.
+pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let name = after.split_once('}').map(|(name, _)| name).filter(|name| is_place(name));
+        let Some(name) = name else {
+            // The brace and what follows up to the next one stay as they are.
+            let end = before.len() + 1 + after.find('{').unwrap_or(after.len());
+            found.push(Piece::Literal(rest.get(..end).unwrap_or(rest)));
+            rest = rest.get(end..).unwrap_or_default();
+            continue;
+        };
+        if !before.is_empty() {
+            found.push(Piece::Literal(before));
+        }
+        found.push(Piece::Place(name));
+        rest = after.get(name.len() + 1..).unwrap_or_default();
+    }
+    if !rest.is_empty() {
+        found.push(Piece::Literal(rest));
+    }
+    found
+}
+
+fn is_place(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+impl Operation {
+    /// The request for these arguments.
+    ///
+    /// # Errors
+    /// When an argument is unknown, missing, of another shape, or would change where the request goes.
+    pub fn request(&self, arguments: &Map<String, Value>) -> Result<Request, FillError> {
+        self.judge(arguments)?;
+        let mut target = self.fill_path(arguments)?;
+        let query = self.fill_query(arguments);
+        if !query.is_empty() {
+            target.push('?');
+            target.push_str(&query);
+        }
+        let body = self.body.as_ref().and_then(|body| fill_json(body, arguments)).map(|body| body.to_string());
+        Ok(Request { method: self.method, target, body: body.map(String::into_bytes) })
+    }
+
+    fn judge(&self, arguments: &Map<String, Value>) -> Result<(), FillError> {
+        for (name, value) in arguments {
+            let argument = self.arguments.get(name).ok_or_else(|| FillError::Unknown(name.clone()))?;
+            if !argument.allows(value) {
+                return Err(FillError::Shape(name.clone()));
+            }
+        }
+        let missing = |(name, argument): &(&String, &super::Argument)| {
+            argument.required && !arguments.contains_key(name.as_str())
+        };
+        match self.arguments.iter().find(missing) {
+            Some((name, _)) => Err(FillError::Missing(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn fill_path(&self, arguments: &Map<String, Value>) -> Result<String, FillError> {
+        let mut path = String::new();
+        for piece in pieces(&self.path) {
+            match piece {
+                Piece::Literal(text) => path.push_str(text),
+                Piece::Place(name) => {
+                    let value = arguments.get(name).ok_or_else(|| FillError::Missing(name.to_owned()))?;
+                    let value = plain(value);
+                    // A part of a path that is empty or dots leads elsewhere on many servers.
+                    if value.is_empty() || value.bytes().all(|b| b == b'.') || value.contains(['/', '\\', '\0']) {
+                        return Err(FillError::Path(name.to_owned()));
+                    }
+                    encode(&value, &mut path);
+                }
+            }
+        }
+        Ok(path)
+    }
+
+    fn fill_query(&self, arguments: &Map<String, Value>) -> String {
+        let mut filled: BTreeMap<&str, String> = BTreeMap::new();
+        for (name, template) in &self.query {
+            let absent = |piece: &Piece<'_>| matches!(piece, Piece::Place(name) if !arguments.contains_key(*name));
+            let pieces = pieces(template);
+            if !pieces.iter().any(absent) {
+                filled.insert(name, fill(&pieces, arguments));
+            }
+        }
+        let mut query = String::new();
+        for (name, value) in filled {
+            if !query.is_empty() {
+                query.push('&');
+            }
+            encode(name, &mut query);
+            query.push('=');
+            encode(&value, &mut query);
+        }
+        query
+    }
+}
+
+fn fill(pieces: &[Piece<'_>], arguments: &Map<String, Value>) -> String {
+    pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Literal(text) => (*text).to_owned(),
+            Piece::Place(name) => arguments.get(*name).map(plain).unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// A body with its places filled. What a call left out is left out.
+fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> {
+    Some(match template {
+        Value::String(text) => match pieces(text).as_slice() {
+            [Piece::Place(name)] => arguments.get(*name)?.clone(),
+            pieces => Value::String(fill(pieces, arguments)),
+        },
+        Value::Array(items) => Value::Array(items.iter().filter_map(|item| fill_json(item, arguments)).collect()),
+        Value::Object(fields) => {
+            let filled = fields.iter().filter_map(|(name, value)| Some((name.clone(), fill_json(value, arguments)?)));
+            Value::Object(filled.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => template.clone(),
+    })
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Percent-encodes everything that is not a plain letter, digit or one of `-._~`.
+fn encode(text: &str, out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            for nibble in [byte >> 4, byte & 15] {
+                out.push(DIGITS.get(usize::from(nibble)).copied().map_or('0', char::from));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::tests::moltbook;
+    use super::*;
+
+    fn with(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { panic!() };
+        map
+    }
+
+    #[test]
+    fn a_request_is_what_was_declared_with_its_places_filled() {
+        let proxy = moltbook();
+        let feed = proxy.operations["feed"].request(&with(json!({"limit": 5}))).unwrap();
+        assert_eq!((feed.target.as_str(), feed.body), ("/feed?kind=newest&limit=5", None));
+        let said = json!({"post": "p 1", "author": "ana", "text": "hi \"you\"}", "quiet": true});
+        let reply = proxy.operations["reply"].request(&with(said)).unwrap();
+        assert_eq!((reply.method, reply.target.as_str()), (Method::Post, "/posts/p%201/replies"));
+        let body: Value = serde_json::from_slice(&reply.body.unwrap()).unwrap();
+        assert_eq!(body, json!({"to": "ana", "text": "@ana: hi \"you\"}", "quiet": true}));
+    }
+
+    #[test]
+    fn what_a_call_left_out_is_left_out() {
+        let said = json!({"post": "1", "author": "ana", "text": "hi"});
+        let reply = moltbook().operations["reply"].request(&with(said)).unwrap();
+        let body: Value = serde_json::from_slice(&reply.body.unwrap()).unwrap();
+        assert_eq!(body, json!({"to": "ana", "text": "@ana: hi"}));
+    }
+
+    #[test]
+    fn arguments_of_another_shape_are_refused() {
+        let proxy = moltbook();
+        let feed = |value| proxy.operations["feed"].request(&with(value)).unwrap_err();
+        assert_eq!(feed(json!({})), FillError::Missing("limit".into()));
+        assert_eq!(feed(json!({"limit": "5"})), FillError::Shape("limit".into()));
+        assert_eq!(feed(json!({"limit": 5, "host": "evil"})), FillError::Unknown("host".into()));
+        for post in ["..", ".", "", "a/b", "a\\b", "a\0b"] {
+            let said = json!({"post": post, "author": "ana", "text": "hi"});
+            let no = proxy.operations["reply"].request(&with(said)).unwrap_err();
+            assert_eq!(no, FillError::Path("post".into()), "{post:?}");
+        }
+    }
+
+    #[test]
+    fn braces_without_a_name_are_text() {
+        assert_eq!(pieces("a {b c} {d}"), [Piece::Literal("a {b c} "), Piece::Place("d")]);
+        assert_eq!(pieces("{{x}}"), [Piece::Literal("{"), Piece::Place("x"), Piece::Literal("}")]);
+        assert_eq!(pieces("{"), [Piece::Literal("{")]);
+    }
+
+    proptest! {
+        #[test]
+        fn an_argument_never_leaves_its_place(post in ".{1,40}", text in ".{0,200}", author in ".{1,60}") {
+            let said = json!({"post": post, "author": author, "text": text});
+            if let Ok(request) = moltbook().operations["reply"].request(&with(said)) {
+                let middle = request.target.strip_prefix("/posts/").and_then(|rest| rest.strip_suffix("/replies"));
+                let middle = middle.expect("the declared path is around it");
+                prop_assert!(!middle.contains(['/', '?', '#', '\\']) && middle != "." && middle != "..");
+                let body: Value = serde_json::from_slice(&request.body.unwrap()).unwrap();
+                prop_assert_eq!(&body["to"], &json!(author));
+                prop_assert_eq!(body.as_object().unwrap().len(), 2);
+            }
+        }
+    }
+}

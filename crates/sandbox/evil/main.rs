@@ -1,0 +1,114 @@
+//! A worker that does what a worker must not, for the tests of this crate.
+//!
+//! It locks itself in exactly as the real one does, then misbehaves as its job says. Not part of the product.
+//! If an act did not kill it, it reports whether it got what it wanted, so that the test can see an escape.
+#![allow(
+    unsafe_code,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "hostile code on purpose; it runs in tests only"
+)]
+
+mod calls;
+mod frames;
+
+use serde_json::{Value, json};
+use sluice_sandbox::child::{self, EXIT_PANICKED, Inside};
+use sluice_sandbox::protocol::{Exchange, Item, Outcome, Report};
+
+/// What an act got: the errno it was refused with, or nothing if it succeeded.
+pub type Got = Result<(), i64>;
+
+fn main() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or_else(String::new, |at| format!("{}:{}", at.file(), at.line()));
+        child::last_words(&place);
+        child::exit(EXIT_PANICKED);
+    }));
+    let Ok(mut inside) = child::enter() else { child::exit(70) };
+    let Ok(job) = inside.job() else { child::exit(71) };
+    let act = job.kind.clone();
+    let payload = job.payload.clone();
+    let got = match act.as_str() {
+        "echo" => {
+            let report = Report { outcome: Outcome::Done(payload), attachments: job.attachments };
+            inside.report(report).unwrap();
+            child::exit(0);
+        }
+        "ask" => {
+            let reply = inside.exchange(exchange()).unwrap();
+            done(inside, json!(format!("{reply:?}")));
+        }
+        "items" => {
+            for n in 0..3 {
+                inside.item(Item { payload: json!(n), attachments: vec![vec![n; 10]] }).unwrap();
+            }
+            done(inside, json!(null));
+        }
+        "keep_a_draft" => {
+            let scratch = inside.scratch().unwrap();
+            scratch.write("draft.md", b"dear all").unwrap();
+            let read = scratch.read("draft.md", 100).unwrap();
+            let long = scratch.read("draft.md", 3).is_err();
+            scratch.remove("draft.md").unwrap();
+            let outside = scratch.read("../outside.txt", 100).is_err();
+            scratch.write("letter.md", b"kept").unwrap();
+            done(inside, json!([String::from_utf8(read).unwrap(), long, outside]));
+        }
+        "ask_forever" => loop {
+            inside.exchange(exchange()).unwrap();
+        },
+        "descriptors" => {
+            // Reading nothing tells open from closed; the scratch folder cannot be read and can be asked about.
+            let (mut room, mut status) = ([0_u8; 1], [0_u64; 32]);
+            let with_scratch = inside.scratch().is_some();
+            let mut open = |fd: &i32| unsafe {
+                libc::read(*fd, room.as_mut_ptr().cast(), 0) == 0
+                    || with_scratch && libc::syscall(libc::SYS_fstat, *fd, status.as_mut_ptr()) == 0
+            };
+            let open: Vec<i32> = (0..2000).filter(&mut open).collect();
+            done(inside, json!(open));
+        }
+        "panic" => panic!("the words of a stranger: {payload}"),
+        "exit_silently" => child::exit(0),
+        "exit_three" => child::exit(3),
+        "report_and_stay" => {
+            inside.report(Report { outcome: Outcome::Done(json!(1)), attachments: Vec::new() }).unwrap();
+            calls::hang();
+        }
+        "fill_memory" => {
+            let mut held = Vec::new();
+            loop {
+                held.push(vec![held.len() as u8 | 1; 1 << 20]);
+            }
+        }
+        "one_huge_allocation" => {
+            let huge: Vec<u8> = Vec::with_capacity(1 << 40);
+            Err(huge.capacity() as i64)
+        }
+        "stack_overflow" => Err(deep(u64::from(std::process::id()))),
+        "spin" => loop {
+            std::hint::spin_loop();
+        },
+        "abort" => std::process::abort(),
+        name => frames::act(name).or_else(|| calls::act(name, &payload)).unwrap_or_else(|| panic!("no such act")),
+    };
+    done(inside, json!({"escaped": got.is_ok(), "errno": got.err()}));
+}
+
+fn done(inside: Inside, value: Value) -> ! {
+    let report = Report { outcome: Outcome::Done(value), attachments: Vec::new() };
+    child::exit(if inside.report(report).is_ok() { 0 } else { 72 })
+}
+
+fn exchange() -> Exchange {
+    Exchange { ticket: "t".into(), method: "GET".into(), path: "/".into(), headers: Vec::new(), body: vec![1; 100] }
+}
+
+#[expect(unconditional_recursion, reason = "that is the act")]
+fn deep(n: u64) -> i64 {
+    let here = std::hint::black_box([n; 64]);
+    deep(here[3] + 1) + here[7] as i64
+}

@@ -1,0 +1,8 @@
+//! The layers of the jail, one file each.
+
+pub(crate) mod descriptors;
+pub(crate) mod landlock;
+pub(crate) mod limits;
+pub(crate) mod privileges;
+pub(crate) mod root;
+pub(crate) mod seccomp;

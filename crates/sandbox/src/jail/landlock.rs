@@ -1,0 +1,59 @@
+//! Landlock: no file but the scratch folder's, no port, no abstract socket, no signal to anyone.
+
+use std::os::fd::OwnedFd;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
+    RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+};
+
+/// What every kernel with Landlock refuses; without these there is no layer.
+const LEAST: ABI = ABI::V1;
+/// What newer kernels refuse as well.
+const MOST: ABI = ABI::V6;
+
+/// Why Landlock does not hold.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LandlockError {
+    /// The kernel refused.
+    #[error("{0}")]
+    Refused(#[from] RulesetError),
+    /// It did nothing.
+    #[error("this kernel does not enforce it")]
+    NotEnforced,
+}
+
+/// Shuts this thread, the only one, in. With a scratch folder, plain files in it can be read, written,
+/// made and removed; nothing can be executed, linked, or made that is not a plain file.
+pub(crate) fn restrict(scratch: Option<&OwnedFd>) -> Result<String, LandlockError> {
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(LEAST))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(MOST))?
+        .handle_access(AccessNet::from_all(MOST))?
+        .scope(Scope::from_all(MOST))?;
+    let mut created = ruleset.create()?;
+    if let Some(folder) = scratch {
+        created = created.add_rule(PathBeneath::new(folder, in_scratch()))?;
+    }
+    let status = created.restrict_self()?;
+    if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
+        return Err(LandlockError::NotEnforced);
+    }
+    let files = if scratch.is_some() { "its scratch folder" } else { "no file" };
+    let rest = match status.ruleset {
+        RulesetStatus::FullyEnforced => "no port, no abstract socket, no signal",
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => "as much of the rest as this kernel knows",
+    };
+    Ok(format!("{files}, {rest}"))
+}
+
+fn in_scratch() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::MakeReg
+        | AccessFs::RemoveFile
+        | AccessFs::Truncate
+}

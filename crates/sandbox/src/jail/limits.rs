@@ -1,0 +1,33 @@
+//! How much a worker may use, kept by the kernel.
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::protocol::Terms;
+
+/// Open files: the five it has, one while Landlock is set up, a few of the scratch folder.
+const FILES: u64 = 24;
+/// The stack, which parsers of nested things use up first.
+const STACK: u64 = 8 << 20;
+
+/// Sets every limit, soft and hard alike, so that none can be raised again.
+pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
+    let limits = [
+        // Address space bounds what is resident too: nothing a worker may do takes memory outside of it.
+        (Resource::As, terms.memory),
+        // The kernel counts in whole seconds and kills at the hard limit; nothing can catch that.
+        (Resource::Cpu, terms.cpu_seconds.max(1)),
+        (Resource::Nofile, FILES),
+        (Resource::Nproc, 0),
+        (Resource::Fsize, terms.scratch_bytes.unwrap_or(0)),
+        // A core would hold everything the worker has read.
+        (Resource::Core, 0),
+        (Resource::Stack, STACK),
+        (Resource::Memlock, 0),
+        (Resource::Msgqueue, 0),
+        (Resource::Sigpending, 16),
+    ];
+    for (resource, most) in limits {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(format!("{} MB, {} s of processor time", terms.memory >> 20, terms.cpu_seconds.max(1)))
+}

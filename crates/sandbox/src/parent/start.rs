@@ -1,0 +1,201 @@
+//! Starting: one clone, one exec, nothing inherited.
+//!
+//! Takes the program and the descriptors a worker may have; gives the process and our end of its socket. The
+//! child of the clone shares our memory until it execs, like `posix_spawn` does, so the size of the gateway
+//! does not matter; unlike it, the clone makes the namespaces and gives back a descriptor of the process.
+//! Promise: between clone and exec there are only system calls; no descriptor but the named ones survives.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::Namespaces;
+use super::life::Life;
+use crate::jail::descriptors::{FRAMES, SCRATCH};
+
+/// Descriptors that are handed over lie above those they become, so that none is overwritten before it is used.
+const HIGH: RawFd = 16;
+/// The stack between clone and exec.
+const STACK: usize = 32 << 10;
+/// All that namespaces are asked for.
+const OWN: c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+/// The first argument that makes our program a worker.
+const ROLE: &CStr = c"worker";
+const NAME: &CStr = c"sluice";
+
+/// What a worker is born with.
+pub(super) struct Birth<'a> {
+    pub(super) program: &'a OwnedFd,
+    pub(super) nothing: &'a OwnedFd,
+    pub(super) scratch: Option<&'a OwnedFd>,
+    pub(super) namespaces: Namespaces,
+}
+
+/// A worker that has begun.
+#[derive(Debug)]
+pub(super) struct Born {
+    pub(super) life: Life,
+    pub(super) socket: OwnedFd,
+    /// Whether it has namespaces, and if not, why.
+    pub(super) namespaces: Result<(), String>,
+}
+
+/// What the clone needs. It lives on our stack while we are suspended.
+struct Steps {
+    program: RawFd,
+    nothing: RawFd,
+    socket: RawFd,
+    scratch: RawFd,
+    namespaces: bool,
+    arguments: [*const c_char; 3],
+    environment: [*const c_char; 1],
+    /// What went wrong.
+    error: c_int,
+}
+
+/// A copy of a descriptor, high enough to be handed over.
+pub(super) fn high(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, HIGH)?)
+}
+
+/// Starts a worker; without namespaces if the system does not allow them.
+pub(super) fn start(birth: &Birth<'_>) -> io::Result<Born> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    let theirs = high(&theirs)?;
+    let with = match birth.namespaces {
+        Namespaces::WhereAllowed => spawn(birth, &theirs, true).map_err(Some),
+        Namespaces::Off => Err(None),
+    };
+    let (life, namespaces) = match with {
+        Ok(life) => (life, Ok(())),
+        Err(Some(error)) => (spawn(birth, &theirs, false)?, Err(error.to_string())),
+        Err(None) => (spawn(birth, &theirs, false)?, Err("they were not asked for".to_owned())),
+    };
+    Ok(Born { life, socket: ours, namespaces })
+}
+
+fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<Life> {
+    let mut steps = Steps {
+        program: birth.program.as_raw_fd(),
+        nothing: birth.nothing.as_raw_fd(),
+        socket: socket.as_raw_fd(),
+        scratch: birth.scratch.map_or(-1, OwnedFd::as_raw_fd),
+        namespaces,
+        arguments: [NAME.as_ptr(), ROLE.as_ptr(), std::ptr::null()],
+        environment: [std::ptr::null()],
+        error: 0,
+    };
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let flags =
+        libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | if namespaces { OWN } else { 0 };
+    let mut pidfd: c_int = -1;
+    let masked = Masked::all()?;
+    #[expect(unsafe_code, reason = "there is no safe clone")]
+    // SAFETY: with CLONE_VFORK this thread stands still until the child has called exec or `_exit`, so `steps`,
+    // `stack` and `pidfd` outlive every use the child makes of them. The child runs `first_steps` on a stack of
+    // its own (u128 gives the alignment), makes only system calls, and cannot be interrupted by a handler of
+    // ours because all signals are blocked around the clone.
+    let pid = unsafe {
+        libc::clone(first_steps, stack.as_mut_ptr_range().end.cast(), flags, (&raw mut steps).cast(), &raw mut pidfd)
+    };
+    let failed = io::Error::last_os_error();
+    drop(masked);
+    if pid < 0 {
+        return Err(failed);
+    }
+    #[expect(unsafe_code, reason = "the kernel gives the descriptor as a number")]
+    // SAFETY: the clone succeeded, so the kernel has stored a new descriptor that nobody else owns.
+    let life = Life::new(unsafe { OwnedFd::from_raw_fd(pidfd) });
+    // Dropping the life reaps the child that has already given up.
+    if steps.error == 0 { Ok(life) } else { Err(io::Error::from_raw_os_error(steps.error)) }
+}
+
+/// What the child does: the descriptors it keeps, and exec. Only system calls; our memory is shared.
+extern "C" fn first_steps(steps: *mut c_void) -> c_int {
+    #[expect(unsafe_code, reason = "between clone and exec only bare system calls are allowed")]
+    // SAFETY: `steps` is the `Steps` of the thread that waits for us, and nobody else touches it meanwhile. The
+    // numbers in it are open descriptors, the arrays end with null, and every call made here may be made
+    // between clone and exec. Descriptors are a copy (no CLONE_FILES), so closing them does not concern the parent.
+    unsafe {
+        let steps = &mut *steps.cast::<Steps>();
+        let mut fine = libc::dup2(steps.nothing, 0) == 0
+            && libc::dup2(steps.nothing, 1) == 1
+            && libc::dup2(steps.nothing, 2) == 2
+            && libc::dup2(steps.socket, FRAMES) == FRAMES;
+        let mut first = FRAMES + 1;
+        if fine && steps.scratch >= 0 {
+            fine = libc::dup2(steps.scratch, SCRATCH) == SCRATCH;
+            first = SCRATCH + 1;
+        }
+        // Marked, not closed: the program is still needed to be executed.
+        fine = fine && libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0;
+        if fine && steps.namespaces {
+            fine = keep_one_capability();
+        }
+        if fine {
+            libc::syscall(
+                libc::SYS_execveat,
+                steps.program,
+                c"".as_ptr(),
+                steps.arguments.as_ptr(),
+                steps.environment.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            );
+        }
+        steps.error = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+/// Inside its new user namespace the child may do everything, until exec. This one survives exec, so that the
+/// worker can give itself an empty root folder; it gives the capability up right after.
+#[expect(unsafe_code, reason = "between clone and exec only bare system calls are allowed")]
+unsafe fn keep_one_capability() -> bool {
+    const SYS_ADMIN: u32 = 21;
+    // Version 3 of the interface: 64 capabilities, given as two halves of effective, permitted, inheritable.
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let bit = 1_u32 << SYS_ADMIN;
+    let sets: [[u32; 3]; 2] = [[bit, bit, bit], [0, 0, 0]];
+    // SAFETY: both arrays have the layout of the kernel's structures and live until the calls return.
+    unsafe {
+        libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) == 0
+            && libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, SYS_ADMIN, 0, 0) == 0
+    }
+}
+
+/// All signals of this thread blocked, until it is dropped.
+struct Masked(libc::sigset_t);
+
+impl Masked {
+    fn all() -> io::Result<Self> {
+        #[expect(unsafe_code, reason = "signal masks have no safe form")]
+        // SAFETY: all-zero is a valid `sigset_t`, and both are filled before they are used.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) {
+                0 => Ok(Self(before)),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "signal masks have no safe form")]
+        // SAFETY: the mask is the one this thread had before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+        }
+    }
+}

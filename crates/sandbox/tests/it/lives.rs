@@ -1,0 +1,161 @@
+//! Ordinary lives of workers, and what is left after many of them: nothing.
+
+use std::path::Path;
+
+use serde_json::json;
+use sluice_core::crash::Cause;
+use sluice_sandbox::parent::{Alone, Cancel, End, Namespaces, NotStarted, Program, Spawner};
+use sluice_sandbox::protocol::Job;
+use sluice_sandbox::{LayerName, Mode};
+
+use crate::house::{Answering, House, Ticking, value};
+
+#[test]
+fn a_job_goes_in_and_a_report_comes_out() {
+    let house = House::new(Namespaces::WhereAllowed);
+    let mut task = house.task("echo", None);
+    task.job = Job { kind: "echo".into(), payload: json!({"a": [1, "ü"]}), attachments: vec![vec![7; 3 << 20]] };
+    let End::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
+    assert_eq!(value(&done), json!({"a": [1, "ü"]}));
+    assert_eq!(done.report.attachments, [vec![7; 3 << 20]]);
+    assert!(done.usage.frames == 2 && done.usage.bytes > 3 << 20);
+}
+
+#[test]
+fn exchanges_and_items_reach_the_host() {
+    let house = House::new(Namespaces::WhereAllowed);
+    let mut host = Answering::default();
+    let End::Clean(done) = house.spawner.run(house.task("ask", None), &mut host, &house.cancel()).unwrap() else {
+        panic!("no end")
+    };
+    assert!(value(&done).as_str().unwrap().starts_with("Answer { status: 200"));
+    assert_eq!((host.asked, done.usage.exchanges), (1, 1));
+    let End::Clean(_) = house.spawner.run(house.task("items", None), &mut host, &house.cancel()).unwrap() else {
+        panic!("no end")
+    };
+    assert_eq!(host.items.len(), 3);
+    let alone = house.spawner.run(house.task("items", None), &mut Alone, &house.cancel()).unwrap();
+    let End::Crashed(crash) = alone else { panic!("items nobody asked for") };
+    assert_eq!(crash.cause, Cause::MalformedFrame);
+}
+
+#[test]
+fn a_worker_keeps_its_own_files_and_no_others() {
+    for namespaces in [Namespaces::WhereAllowed, Namespaces::Off] {
+        let house = House::new(namespaces);
+        let end = house.run_with_scratch("keep_a_draft");
+        let End::Clean(done) = &end else { panic!("{end:?}") };
+        assert_eq!(value(done), json!(["dear all", true, true]));
+        assert_eq!(std::fs::read(house.path("scratch/letter.md")).unwrap(), b"kept");
+        house.is_untouched();
+    }
+}
+
+#[test]
+fn every_layer_is_on_and_says_so() {
+    let house = House::new(Namespaces::WhereAllowed);
+    let End::Clean(done) = house.run("echo") else { panic!("no end") };
+    assert_eq!(done.layers.missing_mandatory(), [], "{:?}", done.layers);
+    let off = House::new(Namespaces::Off);
+    let End::Clean(done) = off.run("echo") else { panic!("no end") };
+    assert_eq!(done.layers.missing(), [LayerName::Namespaces, LayerName::EmptyRoot]);
+}
+
+#[test]
+fn the_kernel_agrees_about_a_worker_that_runs() {
+    let house = House::new(Namespaces::WhereAllowed);
+    let cancel = house.cancel();
+    let status = std::thread::scope(|scope| {
+        scope.spawn(|| house.run_until(&cancel, "half_a_frame_and_hang"));
+        let status = until(|| {
+            let ours = children().into_iter().filter_map(|pid| read(&format!("/proc/{pid}/status")));
+            ours.into_iter().find(|status| status.contains("Seccomp:\t2") && status.contains("evil-worker"))
+        });
+        cancel.cancel();
+        status
+    });
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert_eq!(line("NoNewPrivs:"), "1");
+    assert_eq!(line("Threads:"), "1");
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(line(set), "0000000000000000", "{set}");
+    }
+}
+
+#[test]
+fn a_program_that_is_no_worker_is_not_given_a_job() {
+    let spawner = |path| Spawner::new(Program::at(Path::new(path)).unwrap(), std::sync::Arc::new(Ticking)).unwrap();
+    let house = House::new(Namespaces::WhereAllowed);
+    let run = |path| spawner(path).run(house.task("echo", None), &mut Alone, &Cancel::new().unwrap());
+    assert!(matches!(run("/bin/true"), Err(NotStarted::NoWorker(_))));
+    assert!(matches!(run("/etc/passwd"), Err(NotStarted::Spawn(_))));
+    assert!(matches!(run("/tmp"), Err(NotStarted::Spawn(_))));
+    let mut task = house.task("echo", None);
+    task.job.kind = "../sh".into();
+    assert!(matches!(house.try_run(task), Err(NotStarted::Job(_))));
+    assert!(matches!(house.try_run(house.task("echo", Some(Path::new("/nowhere")))), Err(NotStarted::Spawn(_))));
+}
+
+#[test]
+fn a_worker_may_be_run_degraded_and_tells_the_same_layers() {
+    let house = House::new(Namespaces::Off);
+    let mut task = house.task("echo", None);
+    task.mode = Mode::Degraded;
+    let End::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
+    assert!(done.layers.has(LayerName::Seccomp) && done.layers.has(LayerName::Landlock));
+}
+
+#[test]
+fn five_hundred_lives_leave_nothing_behind() {
+    let house = House::new(Namespaces::WhereAllowed);
+    let run = |n: usize| match n % 5 {
+        0 => drop(house.run("socket_inet")),
+        1 => drop(house.run("exit_three")),
+        2 => drop(house.run("noise")),
+        3 => drop(house.run_with_scratch("echo")),
+        _ => house.still_works(),
+    };
+    (0..20).for_each(run);
+    let (descriptors, memory) = (own_descriptors(), own_memory());
+    (0..500).for_each(run);
+    assert!(own_descriptors() <= descriptors + 8, "other tests of this process hold a few");
+    assert!(own_memory() < memory + (24 << 20), "{} → {}", memory, own_memory());
+    // Children of other tests may be alive; none of them may be dead and unburied for long.
+    until(|| zombies().is_empty().then_some(()));
+}
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+fn children() -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+fn zombies() -> Vec<u32> {
+    let dead = |pid: &u32| read(&format!("/proc/{pid}/stat")).is_some_and(|stat| stat.contains(") Z "));
+    children().into_iter().filter(dead).collect()
+}
+
+fn own_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn own_memory() -> u64 {
+    let pages: u64 = read("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Looks until it is there, or for so long that it never will be.
+fn until<T>(look: impl Fn() -> Option<T>) -> T {
+    for _ in 0..2_000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::yield_now();
+        let _ = rustix::event::poll(&mut [], Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 }));
+    }
+    panic!("it did not happen");
+}
