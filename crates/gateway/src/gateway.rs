@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::doors::mcp::changes::Changes;
 use crate::events::Events;
 use crate::keyring::Keyring;
 use crate::rooms::leak::Scan;
@@ -83,6 +84,8 @@ pub struct Gateway {
     pub(crate) waiting: Waiting,
     /// Something may be due now.
     pub(crate) due: Notify,
+    /// Whether what agents can do has changed.
+    pub(crate) changes: Changes,
     phase: AtomicU8,
     clock_suspect: AtomicBool,
     room: AtomicU8,
@@ -141,6 +144,7 @@ impl Gateway {
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             due: Notify::new(),
+            changes: Changes::default(),
             phase: AtomicU8::new(0),
             clock_suspect: AtomicBool::new(false),
             room: AtomicU8::new(0),

@@ -68,6 +68,12 @@ impl Keyring {
         Ok(Arc::clone(key))
     }
 
+    /// Grows whenever a credential or an agent changes.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.ring.load().seen
+    }
+
     /// Whether a person has paused this agent.
     #[must_use]
     pub fn is_paused(&self, agent: &AgentName) -> bool {

@@ -7,6 +7,7 @@ pub mod events;
 pub mod keep;
 pub mod policy;
 pub mod release;
+pub mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(release::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(keep::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(tools::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(policy::run(Arc::clone(&gw), stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

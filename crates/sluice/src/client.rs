@@ -54,6 +54,21 @@ pub(crate) struct Client {
     credential: HeaderValue,
 }
 
+/// The bare line to a gateway, for what is no request of its API.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    http: reqwest::Client,
+    main: String,
+    credential: HeaderValue,
+}
+
+impl Wire {
+    /// A request that carries the credential. It has no end of its own: a stream may last.
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.main)).header(AUTHORIZATION, self.credential.clone())
+    }
+}
+
 /// A request.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
@@ -136,6 +151,11 @@ impl Ask {
 }
 
 impl Client {
+    /// The line itself, and what it runs on.
+    pub(crate) fn into_wire(self) -> (tokio::runtime::Runtime, Wire) {
+        (self.runtime, Wire { http: self.http, main: self.main, credential: self.credential })
+    }
+
     /// Where it talks to.
     pub(crate) fn address(&self) -> &str {
         &self.main

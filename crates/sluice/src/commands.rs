@@ -15,11 +15,14 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod freeze;
 pub(crate) mod holds;
+pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod keys;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod rollback;
 pub(crate) mod serve;
+pub(crate) mod setup;
 pub(crate) mod status;
 
 use clap::Subcommand;
@@ -60,6 +63,12 @@ pub(crate) enum Command {
     Allowances(allowances::Allowances),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
+    /// Speak MCP on standard input and output, for clients that start programs
+    Mcp(mcp::Mcp),
+    /// Put the gate into a client's configuration
+    Setup(setup::Setup),
+    /// Answer a coding agent's hook: may it use this tool now
+    Hook(hook::Hook),
     /// Follow what happens
     Events(events::Events),
     /// Check the configuration and this machine
@@ -99,6 +108,9 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Keys(keys) => keys.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
+        Command::Mcp(mcp) => mcp.run(screen),
+        Command::Setup(setup) => setup.run(screen),
+        Command::Hook(hook) => hook.run(screen),
         Command::Events(events) => events.run(screen),
         Command::Doctor(doctor) => doctor.run(screen),
         Command::Config(config) => config.run(screen),

@@ -49,11 +49,13 @@ pub(crate) struct Failure {
     pub(crate) docs: Option<String>,
     /// The reader of our output went away.
     pub(crate) closed: bool,
+    /// The gateway's own words, if it refused.
+    pub(crate) problem: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), why: None, hint: None, docs: None, closed: false }
+        Self { exit, message: message.into(), why: None, hint: None, docs: None, closed: false, problem: None }
     }
 
     pub(crate) fn why(mut self, why: impl Into<String>) -> Self {

@@ -78,6 +78,8 @@ pub struct Admission {
     pub reverses: Option<HoldId>,
     /// Who really asked, where that is not the agent: an operator takes something back.
     pub by: Option<Actor>,
+    /// Over which door it came.
+    pub door: Option<&'static str>,
 }
 
 /// One rate counter.
@@ -410,6 +412,9 @@ impl Admission {
             .with("weight", self.weight);
         if let Some(rule) = &self.rule {
             fact = fact.with("rule", rule);
+        }
+        if let Some(door) = self.door {
+            fact = fact.with("door", door);
         }
         fact.call = Some(self.call);
         fact.digest = Some(self.action.digest());

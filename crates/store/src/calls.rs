@@ -45,6 +45,8 @@ pub struct Closed {
     pub rates: Vec<Rate>,
     /// What people are told.
     pub notify: Option<Message>,
+    /// Over which door it came.
+    pub door: Option<&'static str>,
 }
 
 /// How a call ended at once.
@@ -104,6 +106,9 @@ impl Closed {
         }
         if let Some(session) = self.session {
             fact = fact.with("session", session);
+        }
+        if let Some(door) = self.door {
+            fact = fact.with("door", door);
         }
         fact.call = Some(self.call);
         fact.code = code;

@@ -86,7 +86,7 @@ impl UseCase for Place {
 }
 
 impl Place {
-    fn place<T: Tx>(&self, desk: &mut Desk<'_, T>) {
+    pub fn place<T: Tx>(&self, desk: &mut Desk<'_, T>) {
         let ((word, name), now) = (self.scope.words(), desk.now);
         desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
         desk.record(Fact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
@@ -153,10 +153,16 @@ impl UseCase for Lift {
         if !in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == self.scope) {
             return Err(StoreError::NotFound { what: "freeze" });
         }
+        self.lift(desk);
+        Ok(())
+    }
+}
+
+impl Lift {
+    pub fn lift<T: Tx>(&self, desk: &mut Desk<'_, T>) {
         let (word, name) = self.scope.words();
         desk.write(UNFREEZE, params![word, name]);
         desk.record(Fact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
-        Ok(())
     }
 }
 

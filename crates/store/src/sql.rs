@@ -77,6 +77,7 @@ val_from! {
     sluice_core::ApprovalId => |v| Self::from(v.bits());
     sluice_core::ids::SessionId => |v| Self::from(v.bits());
     sluice_core::ids::AllowanceId => |v| Self::from(v.bits());
+    sluice_core::ids::JobId => |v| Self::from(v.bits());
     sluice_core::ids::RollbackId => |v| Self::from(v.bits());
     sluice_core::ids::MessageId => |v| Self::from(v.bits());
     sluice_core::ids::KeyId => |v| Self::from(v.bits());

@@ -215,6 +215,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         expiry: Span::from_hours(1),
         reverses: None,
         by: None,
+        door: None,
     }
 }
 

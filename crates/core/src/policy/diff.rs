@@ -122,6 +122,12 @@ impl Policy {
         Diff { old: self.version.clone(), new: new.version.clone(), changes, answers: self.answers(new) }
     }
 
+    /// Which tiers calls of this capability by this agent can get, whatever their arguments.
+    #[must_use]
+    pub fn reach(&self, agent: &AgentName, capability: &CapabilityName) -> Reach {
+        self.view(Some(agent), &Pattern::Name(capability.as_str().into())).reach()
+    }
+
     /// Questions of both policies' tests that get another answer.
     fn answers(&self, new: &Self) -> Vec<Answer> {
         let mut list: Vec<Answer> = Vec::new();
@@ -336,6 +342,17 @@ mod tests {
             assert!(change.capability.starts_with("git."), "{change:?}");
             assert_eq!(change.direction, Direction::Looser);
         }
+    }
+
+    #[test]
+    fn a_capability_is_out_of_reach_only_if_no_arguments_lead_to_it() {
+        let rules = "rules:\n  - {capability: git.push, tier: blocked}\n  - {capability: filesystem.read, tier: notify, conditions: {path_prefix: /x}}\n  - {capability: filesystem.*, tier: blocked}\n";
+        let policy = policy("defaults: {tier: notify}\n", &[("clerk", rules)]);
+        let clerk = AgentName::new("clerk").unwrap();
+        let loosest = |name: &str| policy.reach(&clerk, &CapabilityName::new(name).unwrap()).loosest;
+        assert_eq!(loosest("git.push"), Tier::Blocked);
+        assert_eq!(loosest("filesystem.write"), Tier::Blocked);
+        assert_eq!(loosest("filesystem.read"), Tier::Notify);
     }
 
     #[test]

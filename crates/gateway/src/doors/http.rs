@@ -7,7 +7,7 @@
 
 mod agents;
 mod approvals;
-mod calls;
+pub(crate) mod calls;
 mod events;
 mod holds;
 pub mod openapi;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
@@ -45,6 +45,7 @@ use tokio_rustls::TlsAcceptor;
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
 use crate::config::Size;
+use crate::doors::mcp::{self, Mcp};
 use crate::rooms::hold::LONGEST_WAIT;
 use crate::rooms::identity::{self, Visitor};
 use crate::{Gateway, No};
@@ -78,6 +79,8 @@ pub struct Door {
     gw: Arc<Gateway>,
     routes: Routes,
     lane: Lane,
+    /// Agents that speak the Model Context Protocol come in by the main listener only.
+    mcp: Option<Mcp>,
 }
 
 impl Door {
@@ -86,7 +89,8 @@ impl Door {
     /// # Errors
     /// When two routes of the table contradict each other.
     pub fn new(gw: Arc<Gateway>, lane: Lane) -> Result<Arc<Self>, No> {
-        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane }))
+        let mcp = (lane == Lane::Main).then(|| Mcp::new(&gw));
+        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane, mcp }))
     }
 
     fn most_connections(&self) -> usize {
@@ -171,9 +175,14 @@ where
 /// One request: to its handler and back.
 async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
     let id = RequestId::mint(door.gw.ids.as_ref());
-    let handled = AssertUnwindSafe(handle(door, request, id)).catch_unwind().await;
-    let reply = match handled {
-        Ok(Ok(reply)) => reply,
+    let handled = AssertUnwindSafe(async {
+        match &door.mcp {
+            Some(mcp) if request.uri().path() == mcp::PATH => mcp.visit(request, id).await,
+            Some(_) | None => Ok(handle(door, request, id).await?.into_response(id)),
+        }
+    });
+    let reply = match handled.catch_unwind().await {
+        Ok(Ok(response)) => return response,
         Ok(Err(no)) => {
             if no.refusal.code().status() >= 500 {
                 let inside = std::error::Error::source(&no.refusal).map(ToString::to_string).unwrap_or_default();
@@ -214,7 +223,7 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
 }
 
 /// SECURITY: a page whose name was made to point at us (DNS rebinding) sends its own name as the host.
-fn check_host(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
+pub(crate) fn check_host(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(No::saying(Code::DoorHeaders, "a request names exactly one host"));
@@ -231,7 +240,7 @@ fn check_host(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
 }
 
 /// SECURITY: browsers say which page a request comes from; programs do not.
-fn check_origin(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
+pub(crate) fn check_origin(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
     match headers.get(header::ORIGIN) {
         None => Ok(()),
         Some(origin) if gw.config.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()) => Ok(()),
@@ -240,7 +249,7 @@ fn check_origin(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> {
 }
 
 /// Whether whoever knocks may use this route.
-fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) -> Result<Option<Visitor>, No> {
+pub(crate) fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) -> Result<Option<Visitor>, No> {
     if access == Access::Open {
         return Ok(None);
     }
@@ -262,6 +271,11 @@ fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) -> Result<Opt
 
 /// The body as one unambiguous JSON value, within its limits of size and time.
 async fn read_body(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Value, No> {
+    parse_body(&read_bytes(gw, headers, body).await?)
+}
+
+/// The body as bytes of JSON, within its limits of size and time.
+pub(crate) async fn read_bytes(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Bytes, No> {
     let kind = text_header(headers, "content-type")?.unwrap_or_default();
     let is_json = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     if !is_json {
@@ -269,19 +283,23 @@ async fn read_body(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<
     }
     let limits = &gw.config.limits;
     let collected = timeout(limits.body_timeout.as_duration(), Limited::new(body, bytes(limits.body)).collect()).await;
-    let bytes = match collected {
-        Err(_) => return Err(No::new(Code::DoorTooSlow)),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(No::new(Code::DoorTooLarge)),
-        Ok(Err(_)) => return Err(No::saying(Code::DoorHeaders, "the body ended before it was complete")),
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
-    json::parse(&bytes, &json::REQUEST).map_err(|error| {
+    match collected {
+        Err(_) => Err(No::new(Code::DoorTooSlow)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(No::new(Code::DoorTooLarge)),
+        Ok(Err(_)) => Err(No::saying(Code::DoorHeaders, "the body ended before it was complete")),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+    }
+}
+
+/// One unambiguous JSON value.
+pub(crate) fn parse_body(bytes: &[u8]) -> Result<Value, No> {
+    json::parse(bytes, &json::REQUEST).map_err(|error| {
         let code = Code::from_code(error.code()).unwrap_or(Code::JsonSyntax);
         Refusal::new(code).with_text(&error.to_string()).into()
     })
 }
 
-fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, No> {
+pub(crate) fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, No> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
         (None, _) => Ok(None),

@@ -45,6 +45,7 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         outcome,
         rates: asked.rates().to_vec(),
         notify,
+        door: Some(known.door()),
     }
 }
 
@@ -77,6 +78,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         outcome: Ending::Refused { code: no.refusal.code().as_str().to_owned() },
         rates: Vec::new(),
         notify: None,
+        door: Some(trace.door),
     };
     match close(gw, entry).await {
         Ok(()) => no,

@@ -114,5 +114,6 @@ fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         expiry: gw.config.approvals.expiry,
         reverses: None,
         by: None,
+        door: Some(known.door()),
     }
 }

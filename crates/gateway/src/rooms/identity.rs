@@ -104,6 +104,8 @@ pub struct Trace {
     pub capability: CapabilityName,
     /// In which request.
     pub request: RequestId,
+    /// Over which door.
+    pub door: &'static str,
 }
 
 const LONGEST_KEY: usize = 255;
@@ -190,6 +192,12 @@ impl Visitor {
         self.key.id
     }
 
+    /// Whether the credential still opens anything.
+    #[must_use]
+    pub fn still_known(&self, gw: &Gateway) -> bool {
+        gw.keyring.find(&self.key.hash, gw.now()).is_ok()
+    }
+
     /// When it stops working.
     #[must_use]
     pub fn expires_at(&self) -> Option<sluice_core::Timestamp> {
@@ -213,6 +221,7 @@ impl Known {
             session: self.session.as_ref().map(|session| session.id),
             capability: self.wish.capability.clone(),
             request: self.request,
+            door: self.door,
         }
     }
 

@@ -133,6 +133,7 @@ pub async fn take_back(gw: &Gateway, hold: &Hold, by: Actor) -> Result<HoldId, N
         expiry: gw.config.approvals.expiry,
         reverses: Some(hold.id),
         by: Some(by),
+        door: None,
     };
     match gw.store.admit(admission).await? {
         Admitted::Held { hold, .. } => {

@@ -124,6 +124,26 @@ impl House {
         token.expose().to_owned()
     }
 
+    /// The key of one more agent.
+    pub async fn another(&self, name: &str) -> String {
+        let agent = AgentName::new(name).unwrap();
+        self.gw.store.add_agent(agent.clone(), String::new(), ana()).await.unwrap();
+        let key = Self::key(&self.gw, &self.world, KeyKind::Agent(agent), KindWord::Agent).await;
+        self.gw.keyring.refresh(&self.gw.store).await.unwrap();
+        key
+    }
+
+    /// Every entry of the record.
+    pub async fn entries(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for (log, head) in self.gw.store.logs().await.unwrap() {
+            for sealed in self.gw.store.entries(log, 0, u32::try_from(head.size).unwrap()).await.unwrap() {
+                found.push(serde_json::from_slice(&sealed.body).unwrap());
+            }
+        }
+        found
+    }
+
     /// The gateway stops and comes back after a while.
     pub async fn restart(mut self, off: Span) -> Self {
         let root = self.folder.path().to_path_buf();

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use crate::house::{House, Plan};
 
 /// A house with its doors open.
-struct Open {
-    house: House,
-    main: SocketAddr,
+pub(crate) struct Open {
+    pub(crate) house: House,
+    pub(crate) main: SocketAddr,
     stop: SocketAddr,
     _ends: watch::Sender<bool>,
     _tasks: JoinSet<()>,
@@ -28,23 +28,23 @@ struct Open {
 
 /// An answer, read whole.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-async fn open(plan: Plan) -> Open {
+pub(crate) async fn open(plan: Plan) -> Open {
     let house = House::new(plan).await;
     let (ends, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ async fn open(plan: Plan) -> Open {
 }
 
 /// Sends bytes and reads until the other side closes or the answer is whole.
-async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut read = Vec::new();
@@ -71,7 +71,7 @@ async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
     let body = body.map(ToString::to_string).unwrap_or_default();
     let auth = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };

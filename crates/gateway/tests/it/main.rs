@@ -11,6 +11,7 @@
 mod freeze;
 mod house;
 mod http;
+mod mcp;
 mod offer;
 mod runaway;
 mod walk;

@@ -26,6 +26,7 @@ pub(super) fn failure(problem: &Value) -> Failure {
     }
     let request = text(problem, "request_id");
     let request = if request.is_empty() { String::new() } else { format!("   (request {})", visible::line(request)) };
+    failure.problem = Some(Box::new(problem.clone()));
     failure.docs(format!("docs/errors.md, {}{request}", visible::line(code)))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Takes the configuration; gives one line per check. Promise: it looks and changes nothing.
 
+mod client;
 mod kernel;
 mod places;
 
@@ -13,6 +14,7 @@ use sluice_core::Clock as _;
 use sluice_core::policy::Severity;
 use sluice_gateway::config::{Config, Sandbox};
 
+use crate::commands::hook::Agent;
 use crate::commands::policy::{self, counted};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -30,6 +32,9 @@ const BUILT_AFTER: i64 = 1_767_225_600_000;
 pub(crate) struct Doctor {
     #[command(flatten)]
     which: Which,
+    /// Break this client's hook on purpose and see whether the tool stops
+    #[arg(long, value_enum)]
+    client: Option<Agent>,
     /// For machines
     #[arg(long)]
     json: bool,
@@ -72,6 +77,25 @@ impl Finding {
 
 impl Doctor {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let findings = match self.client {
+            Some(agent) => client::broken(agent),
+            None => self.look(screen)?,
+        };
+        let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+        let (failed, warned) = (count(State::Fail), count(State::Warn));
+        if self.json {
+            screen.json(&json!({"ok": failed == 0, "checks": findings}))?;
+        } else {
+            findings.iter().try_for_each(|finding| show(finding, screen))?;
+            screen.note(format_args!("{} failed, {}", counted(failed, "check"), counted(warned, "warning")));
+        }
+        Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
+    }
+}
+
+impl Doctor {
+    /// Every check of the configuration and this machine.
+    fn look(&self, screen: &Screen) -> Result<Vec<Finding>, Failure> {
         let settings = self.which.load(Vec::new())?;
         let mut findings = vec![configuration(&settings)];
         match &settings.loaded {
@@ -82,15 +106,7 @@ impl Doctor {
         findings.push(clock());
         let sandbox = settings.loaded.as_ref().map_or(Sandbox::Required, |(config, _)| config.sandbox);
         findings.extend(kernel::layers(sandbox));
-        let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-        let (failed, warned) = (count(State::Fail), count(State::Warn));
-        if self.json {
-            screen.json(&json!({"ok": failed == 0, "checks": findings}))?;
-        } else {
-            findings.iter().try_for_each(|finding| show(finding, screen))?;
-            screen.note(format_args!("{} failed, {}", counted(failed, "check"), counted(warned, "warning")));
-        }
-        Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
+        Ok(findings)
     }
 }
 

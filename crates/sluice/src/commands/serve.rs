@@ -150,7 +150,7 @@ fn log(log: &Log) {
         LogFormat::Text => false,
     };
     // Others' chatter stays out below warnings, whatever our own level is.
-    let ours = EnvFilter::new(format!("warn,sluice={level},sluice_gateway={level},sluice_store={level}"));
+    let ours = EnvFilter::new(format!("warn,rmcp=error,sluice={level},sluice_gateway={level},sluice_store={level}"));
     let lines = tracing_subscriber::fmt().with_env_filter(ours).with_writer(std::io::stderr).with_target(false);
     // A second subscriber is refused; there is none.
     let _installed = if json { lines.json().try_init() } else { lines.with_ansi(terminal).try_init() };

@@ -168,6 +168,7 @@ impl Stage {
             expiry: approval::DEFAULT_EXPIRY,
             reverses: None,
             by: None,
+            door: None,
             action,
         };
         self.asked += 1;

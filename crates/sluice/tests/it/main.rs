@@ -8,6 +8,7 @@ mod gate;
 mod holding;
 mod init;
 mod kills;
+mod mcp;
 mod naming;
 mod newcomer;
 mod policy;

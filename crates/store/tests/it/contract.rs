@@ -10,6 +10,7 @@ mod freezing;
 mod keys;
 mod lists;
 mod nodes;
+mod proxies;
 mod questions;
 mod recovery;
 mod rollbacks;

@@ -130,6 +130,7 @@ impl Sim {
             expiry: Span::from_mins(if self.one_in(2) { 5 } else { 60 }),
             reverses: None,
             by: None,
+            door: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use sluice_core::audit::Entry;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, AgentName, CallId, HoldId};
+use sluice_core::{Actor, AgentName, CallId, HoldId, Span};
 use sluice_store::{Cancelled, HoldFilter};
 
 use super::reply::Reply;
@@ -55,11 +55,24 @@ fn blocked(no: &No) -> Reply {
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let call: CallId = visit.part("call_id")?;
     let gw = &visit.gw;
-    let Some(hold) = own(gw, call, &visit).await? else { return ended(&visit, call).await };
-    let wait = visit.wait()?;
+    let agent = visit.who.as_ref().and_then(|who| who.agent());
+    Ok(Reply::json(200, &standing(gw, call, agent, visit.wait()?).await?))
+}
+
+/// How a call stands, after waiting for it as long as asked. An agent sees its own calls only.
+///
+/// # Errors
+/// When there is no such call, or the database cannot be read.
+pub(crate) async fn standing(
+    gw: &Gateway,
+    call: CallId,
+    agent: Option<&AgentName>,
+    wait: Span,
+) -> Result<CallView, No> {
+    let Some(hold) = own(gw, call, agent).await? else { return ended(gw, call, agent).await };
     let told = answer::wait(gw, call, hold.id, wait).await;
     let now = gw.store.hold(hold.id).await?.unwrap_or(hold);
-    Ok(Reply::json(200, &view_of(call, &now, told)?))
+    view_of(call, &now, told)
 }
 
 /// A call as its own resource: a no it ended with is part of it, not of this request.
@@ -82,9 +95,9 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
 }
 
 /// A call that ended at once is only in the record.
-async fn ended(visit: &Visit, call: CallId) -> Result<Reply, No> {
-    let entries = visit.gw.store.call_entries(call).await?;
-    let agent = visit.who.as_ref().and_then(|who| who.agent()).cloned().map(Actor::Agent);
+async fn ended(gw: &Gateway, call: CallId, agent: Option<&AgentName>) -> Result<CallView, No> {
+    let entries = gw.store.call_entries(call).await?;
+    let agent = agent.cloned().map(Actor::Agent);
     for (_, sealed) in entries {
         let Ok(Entry { fact, .. }) = serde_json::from_slice(&sealed.body) else { continue };
         let status = match (fact.kind.as_str(), fact.code.as_deref()) {
@@ -98,9 +111,13 @@ async fn ended(visit: &Visit, call: CallId) -> Result<Reply, No> {
             continue;
         }
         let (code, capability) = (fact.code, fact.detail.get("capability").cloned());
-        let view =
-            CallView { call_id: call.to_string(), status: status.into(), code, capability, ..CallView::default() };
-        return Ok(Reply::json(200, &view));
+        return Ok(CallView {
+            call_id: call.to_string(),
+            status: status.into(),
+            code,
+            capability,
+            ..CallView::default()
+        });
     }
     Err(No::new(Code::CallNotFound))
 }
@@ -113,7 +130,8 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
 /// `POST /v1/calls/{call_id}/cancel`.
 pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
     let call: CallId = visit.part("call_id")?;
-    if own(&visit.gw, call, &visit).await?.is_none() {
+    let agent = visit.who.as_ref().and_then(|who| who.agent());
+    if own(&visit.gw, call, agent).await?.is_none() {
         return Err(No::new(Code::CallNotFound));
     }
     stop(&visit.gw, HoldId::from_bits(call.bits()), visit.actor()?).await
@@ -121,6 +139,14 @@ pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
 
 /// Stops a write, or says that it is too late and what it is now.
 pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply, No> {
+    Ok(Reply::json(200, &HoldView::of(&stopped(gw, hold, by).await?)))
+}
+
+/// Stops a write.
+///
+/// # Errors
+/// When there is none, or it is too late, with what it is now.
+pub(crate) async fn stopped(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, No> {
     let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
         sluice_store::StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
         other => other.into(),
@@ -129,7 +155,7 @@ pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply,
         Cancelled::Stopped(hold) => {
             gw.forget_window(hold.id);
             gw.moved(hold.id);
-            Ok(Reply::json(200, &HoldView::of(&hold)))
+            Ok(hold)
         }
         Cancelled::TooLate(hold) => {
             let text = format!("the write is already {}", answer::status(&hold.state));
@@ -138,10 +164,12 @@ pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply,
     }
 }
 
-/// The write of a call, if it has one and the visitor may see it.
-async fn own(gw: &Gateway, call: CallId, visit: &Visit) -> Result<Option<Hold>, No> {
+/// The write of a call, if it has one and the agent, if it is one, made it.
+///
+/// # Errors
+/// When the database cannot be read.
+pub(crate) async fn own(gw: &Gateway, call: CallId, agent: Option<&AgentName>) -> Result<Option<Hold>, No> {
     let hold = gw.store.hold(HoldId::from_bits(call.bits())).await?;
-    let agent: Option<&AgentName> = visit.who.as_ref().and_then(|who| who.agent());
     Ok(hold.filter(|hold| agent.is_none_or(|agent| agent == hold.agent())))
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use futures_util::Stream;
 use http::{HeaderValue, Response, header};
+use http_body_util::combinators::BoxBody;
 use hyper::body::{Bytes, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// As it comes.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// As another service makes it.
+    Boxed(BoxBody<Bytes, Infallible>),
 }
 
 impl std::fmt::Debug for Body {
@@ -37,17 +40,23 @@ impl hyper::body::Body for Body {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Boxed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Stream(_) => false,
+            Self::Boxed(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Stream(_) => SizeHint::default(),
+            Self::Boxed(body) => body.size_hint(),
         }
     }
 }

@@ -1,0 +1,313 @@
+//! Context: random values that only their neighbours give away.
+//!
+//! Takes a long token; says whether it is random and stands where a secret stands: behind a key such as
+//! `client_secret`, or in a line that names a vendor and a key. Promise: a hash, an id or an address without
+//! such words around it is left alone.
+
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
+use super::bytes::{at, before, cut, is_alnum, is_hex, is_word};
+use super::doubt::{entropy, is_placeholder, is_random};
+use super::formats::VENDORS;
+use super::marks::{Place, around};
+
+/// How much of the key's side is read.
+const REACH: usize = 64;
+/// What a key that guards a secret holds, in lower case without punctuation.
+const STRONG: [&str; 27] = [
+    "secret",
+    "password",
+    "passwd",
+    "apikey",
+    "apitoken",
+    "accesskey",
+    "accesstoken",
+    "authtoken",
+    "authkey",
+    "privatekey",
+    "credential",
+    "clientkey",
+    "encryptionkey",
+    "signingkey",
+    "masterkey",
+    "servicekey",
+    "refreshtoken",
+    "bearertoken",
+    "personalaccess",
+    "accountkey",
+    "licensekey",
+    "sharedkey",
+    "sessiontoken",
+    "deploykey",
+    "webhooksecret",
+    "subscriptionkey",
+    "apipass",
+];
+/// What a key ends with that may guard one: only where it is written like a setting.
+const WEAK: [&str; 8] = ["key", "token", "pat", "pwd", "pass", "auth", "login", "passphrase"];
+/// What a key holds that guards nothing.
+const HARMLESS: [&str; 36] = [
+    "public",
+    "idempot",
+    "page",
+    "next",
+    "cursor",
+    "continu",
+    "primary",
+    "foreign",
+    "partition",
+    "cache",
+    "sortkey",
+    "etag",
+    "checksum",
+    "digest",
+    "fingerprint",
+    "tokeniz",
+    "sitekey",
+    "storekey",
+    "messagekey",
+    "keyid",
+    "tokenid",
+    "thumbprint",
+    "csrf",
+    "xsrf",
+    "nonce",
+    "unsub",
+    "tracking",
+    "secretname",
+    "secretarn",
+    "secretid",
+    "secretref",
+    "keyname",
+    "keypath",
+    "keyfile",
+    "keyvault",
+    "tokenurl",
+];
+/// Words that make a vendor's name mean a key of theirs.
+const HINTS: [&str; 10] = ["key", "token", "secret", "pass", "auth", "login", "pat", "cred", "apid", "sid"];
+
+/// The id of a value behind a strong key.
+const ASSIGNED: &str = "generic.assigned";
+/// The id of a value beside a vendor.
+const VENDOR: &str = "generic.vendor";
+/// The id of an Amazon secret, which has no mark of its own.
+const AWS: &str = "aws.secret";
+
+/// Says whether the token between two positions is a secret by its context.
+pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'static>> {
+    let (start, end) = value(text, start, end)?;
+    let value = cut(text, start, end);
+    let key = Key::before(text, start);
+    if is_aws(value) {
+        let line = squeezed(&around(text, start, end, 120));
+        if has(&line, "aws") || has(&line, "secretaccess") || has(&line, "secretkey") {
+            return Some(Place { id: AWS, start, end });
+        }
+    }
+    if key.is_harmless() {
+        return None;
+    }
+    let random = is_random(value);
+    // What stands behind `client_secret=` need not be perfectly random, only no word and no name.
+    let likely =
+        random || (key.direct && value.len() >= 16 && mixed(value) && !is_placeholder(value) && entropy(value) >= 3.0);
+    if likely && key.direct && key.is_strong() && !key.in_address {
+        return Some(Place { id: ASSIGNED, start, end });
+    }
+    if likely && key.direct && key.in_address && key.opens_accounts() {
+        return Some(Place { id: ASSIGNED, start, end });
+    }
+    if random && key.direct && key.is_setting && key.is_weak() && !key.in_address {
+        return Some(Place { id: ASSIGNED, start, end });
+    }
+    if (random || is_uuid(value)) && key.direct && !key.in_address {
+        // The vendor must stand on the key's side: what follows a value does not name it.
+        let side = squeezed(cut(&around(text, start, start, 100), 0, 100));
+        let hinted =
+            HINTS.iter().any(|hint| has(&side, hint)) || VENDORS.iter().any(|vendor| key.name == vendor.as_bytes());
+        if hinted && vendors().is_some_and(|vendors| vendors.is_match(&side)) {
+            return Some(Place { id: VENDOR, start, end });
+        }
+    }
+    None
+}
+
+fn vendors() -> Option<&'static AhoCorasick> {
+    static VENDORS_SEARCH: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    VENDORS_SEARCH.get_or_init(|| AhoCorasick::new(VENDORS).ok()).as_ref()
+}
+
+/// The value inside a token: what follows its last `=`, without dots and dashes at either end.
+fn value(text: &[u8], start: usize, end: usize) -> Option<(usize, usize)> {
+    let token = cut(text, start, end);
+    let body = token.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
+    let from = memchr::memrchr(b'=', cut(token, 0, body)).map_or(0, |at| at + 1);
+    let mut from = start + from;
+    let mut to = end;
+    while from < to && matches!(at(text, from), b'.' | b'-' | b'/' | b'=') {
+        from += 1;
+    }
+    while from < to && matches!(before(text, to), b'.' | b'-' | b'/') {
+        to -= 1;
+    }
+    (to - from >= 16 && to - from <= 512).then_some((from, to))
+}
+
+/// What stands before a value and names it.
+#[derive(Debug)]
+struct Key {
+    /// Lower case, without punctuation.
+    name: Vec<u8>,
+    /// An operator or a quote joins the two.
+    direct: bool,
+    /// Written like a setting: with `=` or in quotes, and not as prose.
+    is_setting: bool,
+    /// A parameter of an address.
+    in_address: bool,
+}
+
+impl Key {
+    fn before(text: &[u8], value: usize) -> Self {
+        let floor = value.saturating_sub(REACH);
+        let mut place = value;
+        let (mut operator, mut quote, mut lines) = (false, false, 0);
+        // Over quotes, brackets, blanks and operators, back to the last letter of the key.
+        while place > floor {
+            match before(text, place) {
+                b'=' | b':' | b',' | b'>' | b'|' => operator = true,
+                b'"' | b'\'' | b'`' | b'\\' | b'(' | b'[' | b'{' | b'@' => quote = true,
+                b' ' | b'\t' | b'*' | b')' | b']' | b'<' | b'?' | b'!' => {}
+                b'\n' | b'\r' if lines < 1 && operator => lines += 1,
+                _ => break,
+            }
+            place -= 1;
+        }
+        let end = place;
+        while place > floor && (is_word(before(text, place)) || matches!(before(text, place), b'-' | b'.' | b' ')) {
+            // Two blanks or a blank after four words: the key is over.
+            if before(text, place) == b' ' && (before(text, place - 1) == b' ' || end - place > 28) {
+                break;
+            }
+            place -= 1;
+        }
+        let raw = cut(text, place, end);
+        let flag = raw.iter().rposition(|byte| *byte == b' ').map_or(raw, |at| raw.get(at + 1..).unwrap_or_default());
+        let spaced = raw.contains(&b' ');
+        // `--token VALUE` joins by a blank.
+        let flagged = flag.starts_with(b"-") && value > end;
+        let in_address = matches!(before(text, place), b'?' | b'&' | b';') && at(text, end) == b'=';
+        let name = squeezed(&if flagged { flag.to_ascii_lowercase() } else { raw.to_ascii_lowercase() });
+        Self {
+            direct: (operator || flagged || (quote && !spaced)) && end > place,
+            is_setting: flagged || quote || at(text, end) == b'=' || !spaced,
+            in_address,
+            name,
+        }
+    }
+
+    fn is_strong(&self) -> bool {
+        STRONG.iter().any(|word| has(&self.name, word))
+    }
+
+    fn is_weak(&self) -> bool {
+        WEAK.iter().any(|word| self.name.ends_with(word.as_bytes())) && self.name.len() > 3
+    }
+
+    fn is_harmless(&self) -> bool {
+        HARMLESS.iter().any(|word| has(&self.name, word))
+    }
+
+    /// Parameters of an address that are logins, and not the tickets of a newsletter.
+    fn opens_accounts(&self) -> bool {
+        [
+            "apikey",
+            "accesstoken",
+            "clientsecret",
+            "apisecret",
+            "password",
+            "secretkey",
+            "privatekey",
+            "authtoken",
+            "apitoken",
+        ]
+        .iter()
+        .any(|word| has(&self.name, word))
+    }
+}
+
+/// Without anything but letters and digits.
+fn squeezed(text: &[u8]) -> Vec<u8> {
+    text.iter().copied().filter(|byte| is_alnum(*byte)).collect()
+}
+
+fn has(text: &[u8], word: &str) -> bool {
+    memchr::memmem::find(text, word.as_bytes()).is_some()
+}
+
+/// Letters and digits both, and no path or address.
+fn mixed(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let letters = value.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+    digits >= 2 && letters >= 2 && value.iter().filter(|byte| matches!(byte, b'/' | b'.')).count() <= 2
+}
+
+/// Forty characters of base64 with all three kinds in them: an Amazon secret, if Amazon is near.
+fn is_aws(value: &[u8]) -> bool {
+    value.len() == 40
+        && value.iter().all(|byte| is_alnum(*byte) || matches!(byte, b'+' | b'/' | b'='))
+        && !is_placeholder(value)
+        && entropy(value) >= 3.0
+}
+
+fn is_uuid(value: &[u8]) -> bool {
+    value.len() == 36
+        && value
+            .iter()
+            .enumerate()
+            .all(|(n, byte)| if matches!(n, 8 | 13 | 18 | 23) { *byte == b'-' } else { is_hex(*byte) })
+        && !is_placeholder(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leak::bytes::Runs;
+
+    fn ids(text: &str) -> Vec<&'static str> {
+        let text = text.as_bytes();
+        Runs::new(text, 16).filter_map(|(start, end)| judge(text, start, end)).map(|place| place.id).collect()
+    }
+
+    #[test]
+    fn a_random_value_behind_a_key_is_a_secret_in_any_notation() {
+        for text in [
+            "client_secret=q7Rb2kLw9ZtX4vNc8mYp",
+            "\"apiKey\": \"9f86d081884c7d659a2feaa0c55ad015\"",
+            "API_TOKEN => 'q7Rb2kLw9ZtX4vNc8mYp'",
+            "deploy --auth-token q7Rb2kLw9ZtX4vNc8mYp now",
+            "secretKey := \"q7Rb2kLw9ZtX4vNc8mYp\"",
+        ] {
+            assert_eq!(ids(text), ["generic.assigned"], "{text}");
+        }
+        assert_eq!(ids("datadog api key 9f86d081884c7d659a2feaa0c55ad015: use it"), Vec::<&str>::new());
+        assert_eq!(ids("mailjet_key: 9f86d081884c7d659a2feaa0c55ad015"), ["generic.assigned"]);
+        assert_eq!(ids("sumologic: {\"id\": 1, \"key_v\": \"9f86d081884c7d659a2feaa0c55ad015\"}"), ["generic.vendor"]);
+    }
+
+    #[test]
+    fn hashes_ids_and_links_are_left_alone() {
+        for text in [
+            "commit 9f86d081884c7d659a2feaa0c55ad0159f86d081",
+            "sha256: 9f86d081884c7d659a2feaa0c55ad0159f86d081884c7d659a2feaa0c55ad015",
+            "idempotency_key=q7Rb2kLw9ZtX4vNc8mYp",
+            "https://news.example/u?token=q7Rb2kLw9ZtX4vNc8mYp",
+            "Message-ID: <20021021q7Rb2kLw9ZtX4vNc8mYp@mail.example>",
+            "apiKey: configurationProviderFactory",
+        ] {
+            assert_eq!(ids(text), Vec::<&str>::new(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Live secrets: what the vault holds, in every dress it may leave in.
+//!
+//! Takes the secrets of the vault with their ids; finds them raw, in base64 (three alignments, both
+//! alphabets), hex, percent, JSON escapes, quoted-printable, UTF-16 and reversed. Promise: neither the
+//! secrets nor their forms can be printed, and a hit names the id of the secret and the form, nothing else.
+
+use std::fmt;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+use super::bytes::{at, before, is_alnum};
+
+/// Shorter secrets are matched only as they are and only as a whole word: encoded, they would be found by chance.
+pub const SHORT: usize = 8;
+/// Shorter ones cannot be looked for at all: every text has them.
+pub const TOO_SHORT: usize = 4;
+
+/// The live secrets of a vault, ready to be looked for. Made anew whenever the vault changes.
+#[derive(Default)]
+pub struct LiveSecrets {
+    search: Option<AhoCorasick>,
+    /// For each form: which secret, how it is dressed, and whether it must stand alone.
+    forms: Vec<(usize, &'static str, bool)>,
+    ids: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl fmt::Debug for LiveSecrets {
+    /// SECURITY: counts only. The automaton holds the secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveSecrets")
+            .field("secrets", &self.ids.len())
+            .field("skipped", &self.skipped.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A secret was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen<'a> {
+    pub(super) secret: &'a str,
+    pub(super) form: &'static str,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl LiveSecrets {
+    /// Prepares the search for all of them.
+    ///
+    /// # Errors
+    /// When they are too many for one search, gigabytes of them; then nothing may leave.
+    pub fn new<I, B>(secrets: impl IntoIterator<Item = (I, B)>) -> Result<Self, TooMany>
+    where
+        I: Into<String>,
+        B: AsRef<[u8]>,
+    {
+        let (mut made, mut needles) = (Self::default(), Vec::new());
+        for (id, secret) in secrets {
+            let secret = secret.as_ref().trim_ascii();
+            if secret.len() < TOO_SHORT {
+                made.skipped.push(id.into());
+                continue;
+            }
+            let n = made.ids.len();
+            made.ids.push(id.into());
+            for (form, needle) in forms(secret) {
+                needles.push(needle);
+                made.forms.push((n, form, secret.len() < SHORT));
+            }
+        }
+        if !needles.is_empty() {
+            let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&needles);
+            made.search = Some(search.map_err(|_| TooMany)?);
+        }
+        for needle in &mut needles {
+            needle.fill(0);
+        }
+        Ok(made)
+    }
+
+    /// Ids of secrets that are too short to be looked for.
+    #[must_use]
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// How many secrets are looked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Every place where a secret stands, in any form.
+    pub(super) fn look<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Seen<'a>> + 'a {
+        self.search.iter().flat_map(move |search| search.find_iter(text)).filter_map(move |hit| {
+            let (secret, form, alone) = *self.forms.get(hit.pattern().as_usize())?;
+            let (start, end) = (hit.start(), hit.end());
+            let inside = is_alnum(before(text, start)) || is_alnum(at(text, end));
+            let secret = self.ids.get(secret)?;
+            (!(alone && inside)).then_some(Seen { secret, form, start, end })
+        })
+    }
+}
+
+/// There are more secrets than one search can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the vault holds more than can be looked for")]
+pub struct TooMany;
+
+/// All forms of a secret, each once.
+fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut forms = vec![("raw", secret.to_vec())];
+    if secret.len() < SHORT {
+        return forms;
+    }
+    for skip in 0..3 {
+        for (name, alphabet) in [("base64", STANDARD_NO_PAD), ("base64url", URL_SAFE_NO_PAD)] {
+            let shifted: Vec<u8> = std::iter::repeat_n(0, skip).chain(secret.iter().copied()).collect();
+            let text = alphabet.encode(&shifted);
+            // Characters that also hold bits of what stands before or after the secret are left out.
+            let (from, to) = ((skip * 8).div_ceil(6), shifted.len() * 8 / 6);
+            forms.extend(text.get(from..to).map(|inner| (name, inner.as_bytes().to_vec())));
+        }
+    }
+    let hex = |upper: bool| -> Vec<u8> {
+        let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+        let digit = |n: u8| digits.get(usize::from(n)).copied().unwrap_or(b'0');
+        secret.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    };
+    forms.push(("hex", hex(false)));
+    forms.push(("hex", hex(true)));
+    for upper in [true, false] {
+        let escape = |byte: &u8| if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
+        let kept = |byte: &u8| is_alnum(*byte) || matches!(byte, b'-' | b'_' | b'.' | b'~');
+        let some = secret.iter().flat_map(|byte| if kept(byte) { vec![*byte] } else { escape(byte).into_bytes() });
+        forms.push(("percent", some.collect()));
+        forms.push(("percent", secret.iter().flat_map(|byte| escape(byte).into_bytes()).collect()));
+    }
+    let quoted = secret.iter().flat_map(|byte| match byte {
+        b'=' => b"=3D".to_vec(),
+        0x20..=0x7E => vec![*byte],
+        other => format!("={other:02X}").into_bytes(),
+    });
+    forms.push(("quoted-printable", quoted.collect()));
+    if let Ok(text) = std::str::from_utf8(secret) {
+        let escaped = serde_json::to_string(text).unwrap_or_default();
+        let inner = escaped.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+        forms.push(("json", inner.as_bytes().to_vec()));
+        forms.push(("json", inner.replace('/', "\\/").into_bytes()));
+        let units = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+        forms.push(("json", units.into_bytes()));
+        let entities = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+        forms.push(("entities", entities.into_bytes()));
+        forms.push(("utf-16", text.encode_utf16().flat_map(u16::to_le_bytes).collect()));
+        forms.push(("utf-16", text.encode_utf16().flat_map(u16::to_be_bytes).collect()));
+    }
+    forms.push(("reversed", secret.iter().rev().copied().collect()));
+    let mut seen = std::collections::BTreeSet::new();
+    forms.retain(|(_, form)| form.len() >= TOO_SHORT && seen.insert(form.clone()));
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "Not-A-Real=Secret/42&<x>";
+
+    fn seen(live: &LiveSecrets, text: &[u8]) -> Vec<&'static str> {
+        live.look(text).map(|seen| seen.form).collect()
+    }
+
+    #[test]
+    fn a_secret_is_found_in_every_dress_at_every_place() {
+        let live = LiveSecrets::new([("mail", SECRET)]).unwrap();
+        for lead in ["", "a", "ab", "abc"] {
+            let wrapped = format!("{lead}{SECRET} and more");
+            for (form, text) in [
+                ("base64", STANDARD_NO_PAD.encode(&wrapped)),
+                ("base64", URL_SAFE_NO_PAD.encode(&wrapped)),
+                ("hex", wrapped.bytes().map(|byte| format!("{byte:02x}")).collect()),
+                ("hex", wrapped.bytes().map(|byte| format!("{byte:02X}")).collect()),
+                ("percent", wrapped.bytes().map(|byte| format!("%{byte:02X}")).collect()),
+                ("raw", wrapped.clone()),
+            ] {
+                let found = seen(&live, text.as_bytes());
+                assert_eq!(found.len(), 1, "{form} after {lead:?}: {found:?}");
+            }
+        }
+        let wide: Vec<u8> = SECRET.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(seen(&live, &wide), ["utf-16"]);
+        let backwards: String = SECRET.chars().rev().collect();
+        assert_eq!(seen(&live, backwards.as_bytes()), ["reversed"]);
+        assert_eq!(seen(&live, b"nothing of the kind"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_short_secret_must_stand_alone_and_a_tiny_one_is_named_as_skipped() {
+        let live = LiveSecrets::new([("pin", "48151"), ("tiny", "ab")]).unwrap();
+        assert_eq!(live.skipped(), ["tiny"]);
+        assert_eq!(seen(&live, b"the code 48151, please"), ["raw"]);
+        assert_eq!(seen(&live, b"order 2481516 arrived"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn nothing_printable_holds_a_secret() {
+        let live = LiveSecrets::new([("mail", SECRET)]).unwrap();
+        let shown = format!("{live:?}");
+        assert!(!shown.contains("Real") && !shown.contains("mail"), "{shown}");
+    }
+}

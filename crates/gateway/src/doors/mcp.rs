@@ -1,0 +1,214 @@
+//! The MCP door: agents that speak the Model Context Protocol, on `/mcp`.
+//!
+//! Takes streamable HTTP requests of the revisions 2025-06-18, 2025-11-25 and 2026-07-28; gives what the official
+//! SDK makes of our tools. Promise: every request carries an agent's key, whatever session it names; a session is
+//! only a name for a conversation, issued by the gateway and useless to anyone else; what headers and body say
+//! agrees; every call walks the corridor like one over HTTP.
+
+mod call;
+pub mod changes;
+mod companions;
+mod handler;
+pub mod names;
+mod permission;
+mod recent;
+mod stream;
+mod tasks;
+mod tools;
+mod words;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Value, json};
+use sluice_core::AgentName;
+use sluice_core::ids::{RequestId, SessionId};
+use sluice_core::refusal::Code;
+use sluice_store::Session;
+use tokio::time::timeout;
+
+use self::handler::Handler;
+use self::names::Names;
+use super::http::reply::{Body, Reply};
+use super::http::route::Access;
+use super::http::{check_access, check_host, check_origin, parse_body, read_bytes, text_header};
+use crate::rooms::hold::LONGEST_WAIT;
+use crate::rooms::identity::Visitor;
+use crate::value::at;
+use crate::{Gateway, No};
+
+/// Where the door is.
+pub(crate) const PATH: &str = "/mcp";
+/// The first revision without sessions.
+const STATELESS: &str = "2026-07-28";
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Headers that a request carries at most once.
+const ONCE: [&str; 4] = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"];
+/// Longest name of a client that is kept.
+const LONGEST_CLIENT: usize = 100;
+
+/// Who sent a request, and in which conversation.
+#[derive(Debug)]
+struct Guest {
+    visitor: Visitor,
+    agent: AgentName,
+    session: Option<Session>,
+    request: RequestId,
+}
+
+/// The door.
+pub(crate) struct Mcp {
+    gw: Arc<Gateway>,
+    names: Arc<Names>,
+    service: StreamableHttpService<Handler, NeverSessionManager>,
+}
+
+impl std::fmt::Debug for Mcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mcp")
+    }
+}
+
+impl Mcp {
+    /// The door of a gateway.
+    pub fn new(gw: &Arc<Gateway>) -> Self {
+        let names = Arc::new(Names::of(gw.catalogue.offered().iter().map(|spec| &spec.name)));
+        let handler = Handler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
+        let limit = usize::try_from(gw.config.limits.body.as_bytes()).unwrap_or(usize::MAX);
+        let config = StreamableHttpServerConfig::default()
+            // Conversations are kept in the store, where they survive a restart and belong to an agent.
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            // Host and origin were checked before, by the rules of the whole listener.
+            .disable_allowed_hosts()
+            .with_max_request_body_bytes(limit);
+        let sessions = Arc::new(NeverSessionManager::default());
+        let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
+        Self { gw: Arc::clone(gw), names, service }
+    }
+
+    /// One request.
+    pub async fn visit(&self, request: Request<Incoming>, id: RequestId) -> Result<Response<Body>, No> {
+        let gw = &self.gw;
+        let (head, body) = request.into_parts();
+        check_host(gw, &head.headers)?;
+        if !is_own_origin(&head.headers) {
+            check_origin(gw, &head.headers)?;
+        }
+        let visitor = check_access(gw, Access::Agent, &head.headers)?.ok_or_else(|| No::new(Code::IdentityMissing))?;
+        let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+        for name in ONCE {
+            text_header(&head.headers, name)?;
+        }
+        let guest = match session(gw, &head.headers, &agent).await? {
+            Some(Ok(session)) => Guest { visitor, agent, session: Some(session), request: id },
+            None => Guest { visitor, agent, session: None, request: id },
+            // The revision wants this status, so that the client starts anew.
+            Some(Err(())) => return Ok(problem(404, -32001, "there is no such session; initialize again", id)),
+        };
+        match head.method {
+            Method::POST => self.post(head, body, guest).await,
+            Method::GET => stream::open(gw, &self.names, &head.headers, guest),
+            Method::DELETE => end(gw, guest).await,
+            _ => Err(No::new(Code::DoorMethod)),
+        }
+    }
+
+    async fn post(&self, mut head: http::request::Parts, body: Incoming, guest: Guest) -> Result<Response<Body>, No> {
+        let gw = &self.gw;
+        let id = guest.request;
+        let bytes = read_bytes(gw, &head.headers, body).await?;
+        let value = match parse_body(&bytes) {
+            Ok(value) => value,
+            Err(no) => return Ok(problem(400, -32700, no.refusal.text(), id)),
+        };
+        if !value.is_object() {
+            return Ok(problem(
+                400,
+                -32600,
+                "a request is one JSON object; batches are not part of these revisions",
+                id,
+            ));
+        }
+        let opens = *at(&value, "/method") == "initialize";
+        let client = at(&value, "/params/clientInfo/name").as_str().map(called);
+        let agent = guest.agent.clone();
+        head.extensions.insert(Arc::new(guest));
+        let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
+        let request = Request::from_parts(head, Full::new(bytes));
+        let Ok(response) = timeout(limit, self.service.handle(request)).await else {
+            return Err(No::new(Code::GatewayUnavailable));
+        };
+        let mut response = response.map(|body| Body::Boxed(body.boxed()));
+        if opens && response.status() == StatusCode::OK && !gw.keyring.is_paused(&agent) {
+            let session = SessionId::mint(gw.ids.as_ref());
+            gw.store.open_session(session, agent, client, None).await?;
+            gw.events.wrote();
+            if let Ok(value) = HeaderValue::from_str(&session.to_string()) {
+                response.headers_mut().insert(SESSION, value);
+            }
+        }
+        dress(&mut response, id);
+        Ok(response)
+    }
+}
+
+/// Whether a page of this very address asks. The host was checked before, so no other name can be behind it.
+fn is_own_origin(headers: &HeaderMap) -> bool {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let (Some(origin), Some(host)) = (text(header::ORIGIN), text(header::HOST)) else { return false };
+    headers.get_all(header::ORIGIN).iter().count() == 1
+        && ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))
+}
+
+/// The conversation a request names, if its revision has such a thing.
+async fn session(gw: &Gateway, headers: &HeaderMap, agent: &AgentName) -> Result<Option<Result<Session, ()>>, No> {
+    let revision = text_header(headers, "mcp-protocol-version")?.unwrap_or_default();
+    let Some(named) = text_header(headers, SESSION.as_str())? else { return Ok(None) };
+    if revision >= STATELESS {
+        return Ok(None);
+    }
+    let Ok(id) = named.parse::<SessionId>() else { return Ok(Some(Err(()))) };
+    let found = gw.store.session(id).await?;
+    // SECURITY: the session of another agent is as unknown as one that never was.
+    Ok(Some(found.filter(|session| session.agent == *agent && session.ended_at.is_none()).ok_or(())))
+}
+
+/// `DELETE`: the conversation is over.
+async fn end(gw: &Gateway, guest: Guest) -> Result<Response<Body>, No> {
+    let session = guest.session.ok_or_else(|| No::new(Code::IdentitySession))?;
+    let by = guest.visitor.actor().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
+    gw.store.end_session(session.id, by).await?;
+    gw.events.wrote();
+    Ok(Reply::nothing().into_response(guest.request))
+}
+
+/// A client's name for itself, as it may be kept and shown.
+fn called(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(LONGEST_CLIENT).collect()
+}
+
+/// A message that cannot be taken, in the protocol's own words.
+fn problem(status: u16, code: i32, text: &str, id: RequestId) -> Response<Body> {
+    let body = json!({"jsonrpc": "2.0", "id": Value::Null, "error": {"code": code, "message": text}});
+    Reply::json(status, &body).into_response(id)
+}
+
+/// What every answer of the listener carries.
+fn dress(response: &mut Response<Body>, id: RequestId) {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        headers.insert(HeaderName::from_static("x-request-id"), value);
+    }
+}
+
+/// Bytes of a JSON-RPC notification.
+fn notification(method: &str) -> Bytes {
+    Bytes::from(format!("event: message\ndata: {}\n\n", json!({"jsonrpc": "2.0", "method": method})))
+}

@@ -1,0 +1,118 @@
+//! The handler: what the protocol asks, handed to who answers it.
+//!
+//! Takes the SDK's requests; gives its results. It keeps nothing between two requests. Promise: who asks is read from
+//! the request itself, each time.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult,
+    Implementation, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
+};
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use super::names::Names;
+use super::recent::Recent;
+use super::{Guest, call, stream, tasks, tools};
+use crate::{Gateway, No};
+
+/// How long a client may go by a list it has, in milliseconds.
+const FRESH_MS: u64 = 60_000;
+/// Revisions spoken, the oldest first.
+const REVISIONS: [ProtocolVersion; 3] =
+    [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+/// What a model is told about all tools at once.
+const INSTRUCTIONS: &str = "Every tool call goes through a gate that people set up. Reads are answered at once. Writes \
+may be `held` for a while before they leave or may be `awaiting_approval` by a person: both answer with a `call_id` and \
+both are accepted, so do not make the same call again. Use sluice_status, sluice_wait and sluice_cancel with the \
+`call_id`. A refusal says what to do instead.";
+
+/// Answers one request.
+#[derive(Clone)]
+pub(super) struct Handler {
+    pub gw: Arc<Gateway>,
+    pub names: Arc<Names>,
+    pub recent: Arc<Recent>,
+}
+
+/// Who asks.
+pub(super) fn guest_of(context: &RequestContext<RoleServer>) -> Result<Arc<Guest>, ErrorData> {
+    let parts = context.extensions.get::<http::request::Parts>();
+    let guest = parts.and_then(|parts| parts.extensions.get::<Arc<Guest>>());
+    guest.cloned().ok_or_else(|| ErrorData::internal_error("nobody is known to ask", None))
+}
+
+/// Which program asks, as it calls itself.
+pub(super) fn client_of(guest: &Guest, context: &RequestContext<RoleServer>) -> Option<String> {
+    let kept = guest.session.as_ref().and_then(|session| session.client.clone());
+    kept.or_else(|| context.meta.client_info().map(|client| client.name))
+}
+
+/// A fault of ours, where the protocol has no other way to say it.
+pub(super) fn broken(no: &No) -> ErrorData {
+    ErrorData::internal_error(
+        no.refusal.text().to_owned(),
+        Some(serde_json::json!({"code": no.refusal.code().as_str()})),
+    )
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("sluicegate", self.gw.about.release))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(&REVISIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let guest = guest_of(&context)?;
+        let client = client_of(&guest, &context);
+        let list = tools::list(&self.gw, &self.names, &guest.agent, client.as_deref()).await;
+        let list: Vec<Tool> = list.map_err(|no| broken(&no))?;
+        Ok(ListToolsResult::with_all_items(list).with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        call::make(self, request, &context).await
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        tasks::get(self, &request.task_id, &*guest_of(&context)?).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::cancel(self, &request.task_id, &*guest_of(&context)?).await
+    }
+
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        stream::listen(self, context).await
+    }
+}

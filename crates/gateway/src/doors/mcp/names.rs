@@ -1,0 +1,121 @@
+//! Tool names: what a capability is called where dots are not allowed.
+//!
+//! Takes every capability the gateway offers; gives one tool name each and the way back. Promise: two capabilities
+//! never share a name, none takes the name of a companion tool, and a name does not depend on who asks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sha2::{Digest as _, Sha256};
+use sluice_core::CapabilityName;
+
+/// Clients put their own prefix before a name, and some models take no more than 64 characters.
+const LONGEST: usize = 50;
+/// What our own tools start with.
+pub(super) const OWN: &str = "sluice_";
+
+/// All names, both ways.
+#[derive(Debug, Default)]
+pub struct Names {
+    by_tool: BTreeMap<String, CapabilityName>,
+    by_capability: HashMap<CapabilityName, String>,
+}
+
+impl Names {
+    /// The names of these capabilities.
+    pub fn of<'c>(offered: impl Iterator<Item = &'c CapabilityName>) -> Self {
+        let mut plain: BTreeMap<String, Vec<&CapabilityName>> = BTreeMap::new();
+        for capability in offered {
+            plain.entry(plainly(capability)).or_default().push(capability);
+        }
+        let mut names = Self::default();
+        for (name, capabilities) in plain {
+            let alone = capabilities.len() == 1 && name.len() <= LONGEST && !name.starts_with(OWN);
+            for capability in capabilities {
+                let name = if alone { name.clone() } else { marked(&name, capability) };
+                names.by_tool.insert(name.clone(), capability.clone());
+                names.by_capability.insert(capability.clone(), name);
+            }
+        }
+        names
+    }
+
+    /// The capability a tool stands for.
+    #[must_use]
+    pub fn capability(&self, tool: &str) -> Option<&CapabilityName> {
+        self.by_tool.get(tool)
+    }
+
+    /// The tool that stands for a capability.
+    #[must_use]
+    pub fn tool(&self, capability: &CapabilityName) -> Option<&str> {
+        self.by_capability.get(capability).map(String::as_str)
+    }
+
+    /// Every tool with its capability, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &CapabilityName)> {
+        self.by_tool.iter().map(|(tool, capability)| (tool.as_str(), capability))
+    }
+}
+
+/// Dots and colons become underscores.
+fn plainly(capability: &CapabilityName) -> String {
+    capability.as_str().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect()
+}
+
+/// A name that was taken, too long or ours, told apart by a print of the capability.
+fn marked(name: &str, capability: &CapabilityName) -> String {
+    let print = Sha256::digest(capability.as_str().as_bytes());
+    let print: String = print.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    // The mark is last, so that nothing a mount calls its tools can look like one of ours.
+    let start: String = name.strip_prefix(OWN).map_or_else(|| name.to_owned(), |rest| format!("x_{OWN}{rest}"));
+    let start: String = start.chars().take(LONGEST - print.len() - 1).collect();
+    format!("{start}_{print}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(list: &[&str]) -> Names {
+        let list: Vec<CapabilityName> = list.iter().map(|name| CapabilityName::new(*name).unwrap()).collect();
+        Names::of(list.iter())
+    }
+
+    #[test]
+    fn dots_become_underscores_and_lead_back() {
+        let names = names(&["email.send", "state.shared.set"]);
+        assert_eq!(names.tool(&CapabilityName::new("email.send").unwrap()), Some("email_send"));
+        assert_eq!(names.capability("state_shared_set").unwrap().as_str(), "state.shared.set");
+        assert!(names.capability("email.send").is_none());
+    }
+
+    #[test]
+    fn two_capabilities_that_would_share_a_name_get_one_each() {
+        let names = names(&["a.b_c", "a_b.c", "a.b.c"]);
+        let tools: Vec<&str> = names.iter().map(|(tool, _)| tool).collect();
+        assert_eq!(tools.len(), 3);
+        assert!(tools.iter().all(|tool| tool.starts_with("a_b_c_")), "{tools:?}");
+        assert!(names.capability("a_b_c").is_none(), "the bare name means none of them");
+    }
+
+    #[test]
+    fn no_capability_takes_the_name_of_a_companion_tool() {
+        let names = names(&["sluice.status", "sluice.cancel"]);
+        assert!(names.iter().all(|(tool, _)| !tool.starts_with(OWN)));
+        assert_eq!(names.iter().count(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn every_capability_has_its_own_name_and_comes_back(list in proptest::collection::btree_set("[a-c_]{1,3}(\\.[a-c_]{1,40}){0,3}", 0..40)) {
+            let list: Vec<CapabilityName> = list.iter().filter_map(|name| CapabilityName::new(name.as_str()).ok()).collect();
+            let names = Names::of(list.iter());
+            for capability in &list {
+                let tool = names.tool(capability).unwrap();
+                prop_assert!(tool.len() <= LONGEST);
+                prop_assert_eq!(names.capability(tool), Some(capability));
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Tasks: a call that waits for a person, as the tasks extension names it.
+//!
+//! Takes the id of a call; gives how it stands. Promise: a task is the held write itself, durable before the client
+//! hears of it; a person's no is a result, and the task of another agent is as unknown as one that never was.
+
+use rmcp::ErrorData;
+use rmcp::model::{CreateTaskResult, DetailedTask, ErrorCode, GetTaskResult, Task, TaskPayload, TaskStatus};
+use serde_json::Value;
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, CallId, HoldId, Span, Timestamp};
+
+use super::handler::{Handler, broken};
+use super::{Guest, tools, words};
+use crate::doors::http::calls;
+use crate::rooms::answer::Answer;
+use crate::{Gateway, No};
+
+/// How often a client should ask, in milliseconds.
+const POLL_MS: u64 = 5_000;
+/// How long the outcome of a task stays readable at least, in milliseconds.
+const KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
+
+/// A task for a call that has just been accepted.
+pub(super) fn new(gw: &Gateway, call: CallId, answer: &Answer) -> CreateTaskResult {
+    let now = gw.now();
+    let message = match answer {
+        Answer::Awaiting { expires_at: Some(until), .. } => format!("a person was asked and can answer until {until}"),
+        Answer::Awaiting { .. } => "a person was asked".to_owned(),
+        Answer::Held { not_before, .. } => format!("held until {not_before}"),
+        Answer::Done { .. } | Answer::Allowed { .. } | Answer::Under { .. } => "on its way".to_owned(),
+    };
+    CreateTaskResult::new(task(call, now, now).with_status_message(message))
+}
+
+fn task(call: CallId, made: Timestamp, now: Timestamp) -> Task {
+    Task::new(call.to_string(), TaskStatus::Working, made.to_string(), now.to_string())
+        .with_ttl_ms(KEPT_MS)
+        .with_poll_interval_ms(POLL_MS)
+}
+
+/// `tasks/get`.
+pub(super) async fn get(handler: &Handler, id: &str, guest: &Guest) -> Result<GetTaskResult, ErrorData> {
+    let gw = &handler.gw;
+    let call = named(id)?;
+    let hold = calls::own(gw, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
+    let view = calls::standing(gw, call, Some(&guest.agent), Span::ZERO).await.map_err(|no| broken(&no))?;
+    let state = view.status.clone();
+    let task = task(call, hold.admitted_at, gw.now());
+    let detailed = match state.as_str() {
+        "awaiting_approval" | "held" | "executing" | "in_doubt" | "needs_human" => {
+            let text = view.cancel_deadline.as_deref().or(view.expires_at.as_deref()).unwrap_or_default();
+            DetailedTask::new(
+                task.with_status_message(format!("{state} {text}").trim().to_owned()),
+                TaskPayload::Working,
+            )
+        }
+        "cancelled" => DetailedTask::new(task, TaskPayload::Cancelled),
+        _ => {
+            let result = serde_json::to_value(words::told(view)).unwrap_or(Value::Null);
+            DetailedTask::new(task, TaskPayload::Completed { result: tools::object(result) })
+        }
+    };
+    Ok(GetTaskResult::new(detailed))
+}
+
+/// `tasks/cancel`.
+pub(super) async fn cancel(handler: &Handler, id: &str, guest: &Guest) -> Result<(), ErrorData> {
+    let gw = &handler.gw;
+    let call = named(id)?;
+    calls::own(gw, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
+    match calls::stopped(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await {
+        Ok(_) => Ok(()),
+        // The extension makes cancelling a wish: `tasks/get` says what became of it.
+        Err(No { refusal, .. }) if refusal.code() == Code::HoldTooLate => Ok(()),
+        Err(no) => Err(broken(&no)),
+    }
+}
+
+fn named(id: &str) -> Result<CallId, ErrorData> {
+    id.parse().map_err(|_| unknown())
+}
+
+fn unknown() -> ErrorData {
+    ErrorData::new(ErrorCode::INVALID_PARAMS, "there is no such task", None)
+}

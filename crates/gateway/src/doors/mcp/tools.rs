@@ -1,0 +1,204 @@
+//! Tools: capabilities as agents that speak MCP see them.
+//!
+//! Takes an agent, the rules, the freezes; gives the list of tools. Promise: what no arguments can make possible is
+//! not listed, hints never make a tool look safer than it is, and a description says what becomes of a call.
+
+use std::sync::Arc;
+
+use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use sluice_core::capability::{Capability, Effect, EffectClass};
+use sluice_core::{AgentName, Span, Tier};
+use sluice_store::{Freeze, Scope};
+
+use super::companions;
+use super::names::Names;
+use crate::services;
+use crate::{Gateway, No};
+
+/// Why, in the agent's words: shown to whoever is asked.
+pub(super) const REASON: &str = "sluice_reason";
+/// A second identical call is meant.
+pub(super) const AGAIN: &str = "sluice_allow_duplicate";
+/// Services whose effects stay on this gateway.
+const LOCAL: [&str; 8] = ["filesystem", "state", "agent", "system", "scheduler", "secrets", "comms", "alerts"];
+/// Last parts of names that only add something.
+const ADDS: [&str; 9] = ["append", "copy", "create", "label", "react", "mark_read", "acknowledge", "init", "draft"];
+
+/// Every tool of an agent, in the order of their names.
+///
+/// # Errors
+/// When the freezes cannot be read.
+pub(super) async fn list(
+    gw: &Gateway,
+    names: &Names,
+    agent: &AgentName,
+    client: Option<&str>,
+) -> Result<Vec<Tool>, No> {
+    let freezes = gw.store.freezes().await?;
+    let (policy, known) = (gw.policy.get(), gw.catalogue.known());
+    let paused = gw.keyring.is_paused(agent);
+    let mut tools = companions::list(client);
+    for (name, capability) in names.iter() {
+        let Some(spec) = known.get(capability) else { continue };
+        let reach = policy.reach(agent, capability);
+        if reach.loosest == Tier::Blocked {
+            continue;
+        }
+        let standstill = standstill(spec, agent, paused, &freezes);
+        let delay = gw.config.delay_for(capability, Span::from_secs(spec.delay_s));
+        tools.push(tool(spec, name, &describe(spec, reach.loosest, delay, standstill)));
+    }
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(tools)
+}
+
+/// A print of the list, to see whether it is another one.
+pub(super) fn print(tools: &[Tool]) -> [u8; 32] {
+    Sha256::digest(serde_json::to_vec(tools).unwrap_or_default()).into()
+}
+
+/// Why nothing of this kind happens at the moment, if so.
+fn standstill(spec: &Capability, agent: &AgentName, paused: bool, freezes: &[Freeze]) -> Option<&'static str> {
+    if paused {
+        return Some("A person has paused this agent: calls are refused until it may go on. ");
+    }
+    let frozen = |freeze: &Freeze| match &freeze.scope {
+        Scope::All => true,
+        Scope::Agent(name) => name == agent,
+        Scope::Service(name) => *name == spec.service(),
+    };
+    let stands = spec.effect == Effect::Write && freezes.iter().any(frozen);
+    stands.then_some("Frozen by a person: calls are refused until the freeze is lifted. ")
+}
+
+fn tool(spec: &Capability, name: &str, description: &str) -> Tool {
+    let mut meta = MetaObject::default();
+    meta.insert("sluice/capability".into(), spec.name.as_str().into());
+    Tool::new(name.to_owned(), description.to_owned(), Arc::new(input(spec)))
+        .with_title(spec.name.as_str())
+        .with_annotations(hints(spec))
+        .with_raw_output_schema(Arc::new(object(output())))
+        .with_meta(meta)
+}
+
+/// What it does and what becomes of a call.
+fn describe(spec: &Capability, loosest: Tier, delay: Span, standstill: Option<&str>) -> String {
+    let asks = loosest == Tier::ApprovalRequired;
+    let what = match (spec.effect, asks) {
+        (Effect::Read, false) => String::new(),
+        (_, true) => " A person is asked first: the answer is `awaiting_approval` with a `call_id`. Do not call again; \
+                      wait with sluice_wait or go on with other work."
+            .into(),
+        (Effect::Write, false) if delay == Span::ZERO => {
+            " Done at once, unless a person has to be asked: then the answer is `awaiting_approval` with a `call_id`. Do \
+             not call again; wait with sluice_wait."
+                .into()
+        }
+        (Effect::Write, false) => format!(
+            " Held for {delay} before it leaves: the answer is `held` with a `call_id`, and sluice_cancel stops it until \
+             then. Do not call again; ask sluice_status how it went."
+        ),
+    };
+    let undo = match (spec.effect, spec.reversible) {
+        (Effect::Read, _) => "",
+        (Effect::Write, true) => " People can take it back.",
+        (Effect::Write, false) => " It cannot be taken back.",
+    };
+    format!("{}{}{what}{undo}", standstill.unwrap_or_default(), spec.summary)
+}
+
+/// Hints, never rosier than the truth: what is not known to be harmless counts as harmful.
+fn hints(spec: &Capability) -> ToolAnnotations {
+    if spec.effect == Effect::Read {
+        // Reads are answered from what the gateway already has.
+        return ToolAnnotations::default().read_only(true).open_world(false);
+    }
+    let last = spec.name.as_str().rsplit('.').next().unwrap_or_default();
+    let adds = spec.reversible && ADDS.contains(&last);
+    let same_again = spec.class == Some(EffectClass::Absolute) && last != "append";
+    let local = LOCAL.contains(&spec.service().as_str());
+    ToolAnnotations::default().read_only(false).destructive(!adds).idempotent(same_again).open_world(!local)
+}
+
+/// The arguments, with what every write takes beside its own.
+fn input(spec: &Capability) -> JsonObject {
+    let mut schema = object(services::input_schema(spec));
+    if spec.effect == Effect::Write
+        && let Some(Value::Object(properties)) = schema.get_mut("properties")
+    {
+        properties.entry(REASON).or_insert(json!({
+            "type": "string", "description": "Why, in one sentence: shown to the person who is asked.",
+        }));
+        properties.entry(AGAIN).or_insert(json!({
+            "type": "boolean", "description": "True if an identical call was made moments ago and a second one is meant.",
+        }));
+    }
+    schema
+}
+
+/// What every capability answers with.
+pub(super) fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "status": {"type": "string", "description": "done, held, awaiting_approval, executing, blocked, refused or how a write ended"},
+            "call_id": {"type": "string"},
+            "result": {"description": "What it gave, once done."},
+            "cancel_deadline": {"type": "string"},
+            "approval_id": {"type": "string"},
+            "code": {"type": "string"},
+            "reason": {"type": "string"},
+            "hint": {"type": "string"},
+        },
+        "required": ["status"],
+    })
+}
+
+/// An object out of a value known to be one.
+pub(super) fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_core::CapabilityName;
+    use sluice_core::capability::Catalogue;
+
+    fn hints_of(name: &str) -> ToolAnnotations {
+        hints(Catalogue::builtin().unwrap().get(&CapabilityName::new(name).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn only_reads_call_themselves_read_only() {
+        for spec in Catalogue::builtin().unwrap().iter() {
+            assert_eq!(hints(spec).read_only_hint, Some(spec.effect == Effect::Read), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn what_removes_replaces_or_leaves_calls_itself_destructive() {
+        for name in ["email.send", "filesystem.delete", "filesystem.write", "state.persistent.set", "git.push"] {
+            assert_eq!(hints_of(name).destructive_hint, Some(true), "{name}");
+        }
+        assert_eq!(hints_of("filesystem.copy").destructive_hint, Some(false));
+        assert_eq!(hints_of("filesystem.append").idempotent_hint, Some(false));
+        assert_eq!(hints_of("email.send").open_world_hint, Some(true));
+        assert_eq!(hints_of("filesystem.write").open_world_hint, Some(false));
+    }
+
+    #[test]
+    fn a_held_write_says_what_becomes_of_it() {
+        let catalogue = Catalogue::builtin().unwrap();
+        let spec = catalogue.get(&CapabilityName::new("email.send").unwrap()).unwrap();
+        let text = describe(spec, Tier::Notify, Span::from_secs(30), None);
+        assert!(text.contains("Held for 30 s") && text.contains("Do not call again"), "{text}");
+        let text = describe(spec, Tier::ApprovalRequired, Span::from_secs(30), Some("Frozen. "));
+        assert!(text.starts_with("Frozen. ") && text.contains("A person is asked first"), "{text}");
+    }
+}

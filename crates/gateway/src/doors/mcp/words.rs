@@ -1,0 +1,100 @@
+//! Words: an answer or a no as a tool result.
+//!
+//! Takes what the corridor said; gives `structuredContent` and one plain sentence. Promise: a decision of the rules
+//! or of people is a result the model can read, never a protocol error; a no says what to do instead.
+
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Value, json};
+use sluice_core::refusal::{Code, Retry};
+
+use crate::No;
+use crate::doors::http::views::CallView;
+use crate::value::put;
+
+/// How a call stands, as a result.
+pub(super) fn told(view: CallView) -> CallToolResult {
+    let capability = view.capability.as_deref().unwrap_or("the call").to_owned();
+    let id = view.call_id.clone();
+    let over = ["blocked", "denied", "expired", "dead", "discarded", "cancelled", "refused", "stale"];
+    let failed = over.contains(&view.status.as_str()) || view.code.is_some();
+    let mut blocks = vec![sentence(&view, &capability)];
+    if let Some(result) = view.result.as_ref().filter(|result| !result.is_null()) {
+        blocks.push(result.to_string());
+    }
+    let status = view.status.clone();
+    let mut value = serde_json::to_value(&view).unwrap_or_default();
+    if ["held", "awaiting_approval"].contains(&status.as_str()) {
+        put(&mut value, "cancel", json!({"tool": "sluice_cancel", "arguments": {"call_id": id}}));
+        put(&mut value, "wait", json!({"tool": "sluice_wait", "arguments": {"call_id": id}}));
+        put(&mut value, "next", "Continue with other work. Do not make the same call again.");
+    }
+    result(value, blocks, failed)
+}
+
+/// How it stands, in one sentence.
+fn sentence(view: &CallView, capability: &str) -> String {
+    let id = &view.call_id;
+    match view.status.as_str() {
+        "done" => format!("`{capability}` is done."),
+        "allowed" => format!("`{capability}` is allowed: carry it out yourself."),
+        "held" => {
+            let until = view.cancel_deadline.as_deref().unwrap_or("the end of its wait");
+            format!(
+                "`{capability}` is accepted and held: it happens at {until} unless sluice_cancel stops it ({id}). Go on with \
+                 other work and do not call it again."
+            )
+        }
+        "awaiting_approval" => {
+            let until = view.expires_at.as_deref().map(|at| format!(" until {at}")).unwrap_or_default();
+            format!(
+                "`{capability}` has not happened: a person was asked and can answer{until}. Wait with sluice_wait ({id}) or \
+                 go on with other work; do not call it again."
+            )
+        }
+        "executing" => format!("`{capability}` is being carried out; ask sluice_status ({id}) how it went."),
+        other => {
+            let why = view.reason.as_deref().unwrap_or("it is over");
+            let hint = view.hint.as_deref().map(|hint| format!(" What to do: {hint}.")).unwrap_or_default();
+            format!("`{capability}` did not happen ({other}): {why}.{hint}")
+        }
+    }
+}
+
+/// A no, as a result the model can act on.
+pub(super) fn refused(no: &No, capability: &str, alternatives: Vec<String>) -> CallToolResult {
+    let refusal = &no.refusal;
+    let code = refusal.code();
+    let status = if code == Code::PolicyBlocked { "blocked" } else { "refused" };
+    let mut value = json!({
+        "status": status, "code": code.as_str(), "reason": refusal.text(), "hint": refusal.hint(),
+        "retry": refusal.retry().as_str(),
+    });
+    if let Retry::After(span) = refusal.retry() {
+        put(&mut value, "retry_after_ms", span.as_millis());
+    }
+    for (name, text) in
+        [("call_id", no.call.map(|call| call.to_string())), ("rule", no.rule.clone()), ("other", no.other.clone())]
+    {
+        if let Some(text) = text {
+            put(&mut value, name, text);
+        }
+    }
+    let instead = if alternatives.is_empty() {
+        String::new()
+    } else {
+        format!(" Possible instead: {}.", alternatives.join(", "))
+    };
+    if !alternatives.is_empty() {
+        put(&mut value, "alternatives", json!(alternatives));
+    }
+    let words = format!("`{capability}` was refused: {}. What to do: {}.{instead}", refusal.text(), refusal.hint());
+    result(value, vec![words], true)
+}
+
+/// A result in both forms.
+pub(super) fn result(value: Value, blocks: Vec<String>, failed: bool) -> CallToolResult {
+    let mut result = CallToolResult::success(blocks.into_iter().map(ContentBlock::text).collect());
+    result.structured_content = Some(value);
+    result.is_error = Some(failed);
+    result
+}

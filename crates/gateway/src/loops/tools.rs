@@ -1,0 +1,27 @@
+//! Notices when what agents can do has changed, so that those who listen can look again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::tick;
+use crate::Gateway;
+
+/// How often it is looked at.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Runs the loop.
+pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
+    while tick(&mut stop, EVERY, std::future::pending()).await {
+        step(&gw).await;
+    }
+    gw.changes.end();
+}
+
+/// Looks once.
+pub async fn step(gw: &Gateway) {
+    if let Err(error) = gw.changes.look(gw).await {
+        tracing::warn!(code = error.code(), "what agents can do could not be looked at");
+    }
+}

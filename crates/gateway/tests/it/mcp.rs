@@ -1,0 +1,439 @@
+//! The MCP door: every revision over a real listener, and what a hostile client gets.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sluice_core::Span;
+use sluice_gateway::loops;
+use sluice_store::{Decision, Ruling};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::house::{Plan, ana};
+use crate::http::{Answer, Open, open, raw};
+
+const NEWEST: &str = "2026-07-28";
+
+/// A client of one revision, with its key and session.
+#[derive(Clone)]
+struct Client<'o> {
+    open: &'o Open,
+    key: String,
+    revision: &'static str,
+    session: Option<String>,
+    capabilities: Value,
+}
+
+impl<'o> Client<'o> {
+    fn newest(open: &'o Open) -> Self {
+        let key = open.house.agent_key.clone();
+        Self { open, key, revision: NEWEST, session: None, capabilities: json!({}) }
+    }
+
+    /// A client that has shaken hands.
+    async fn older(open: &'o Open, revision: &'static str) -> Self {
+        let mut client = Self { revision, ..Self::newest(open) };
+        let params = json!({
+            "protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test-client", "version": "1"},
+        });
+        let answer = client.send("initialize", &params, 0, &[]).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.json()["result"]["protocolVersion"], revision);
+        client.session = Some(header(&answer, "mcp-session-id").expect("a session"));
+        client
+    }
+
+    fn head(&self, method: &str, name: Option<&str>, more: &[(&str, &str)]) -> String {
+        let address = self.open.main;
+        let mut head = format!("host: {address}\r\nauthorization: Bearer {}\r\n", self.key);
+        head += "accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n";
+        if method != "initialize" {
+            head += &format!("mcp-protocol-version: {}\r\n", self.revision);
+        }
+        if self.revision == NEWEST {
+            head += &format!("mcp-method: {method}\r\n");
+            head += &name.map(|name| format!("mcp-name: {name}\r\n")).unwrap_or_default();
+        }
+        head += &self.session.as_ref().map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
+        for (name, value) in more {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head
+    }
+
+    fn body(&self, method: &str, params: &Value, id: u64) -> String {
+        let mut params = params.clone();
+        if self.revision == NEWEST {
+            let meta = json!({
+                "io.modelcontextprotocol/protocolVersion": NEWEST,
+                "io.modelcontextprotocol/clientInfo": {"name": "test-client", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+            });
+            let merged = params["_meta"].as_object().cloned().unwrap_or_default();
+            params["_meta"] = meta;
+            params["_meta"].as_object_mut().unwrap().extend(merged);
+        }
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+    }
+
+    fn request(&self, method: &str, params: &Value, id: u64, more: &[(&str, &str)]) -> String {
+        let name = params["name"].as_str().or_else(|| params["taskId"].as_str());
+        let (head, body) = (self.head(method, name, more), self.body(method, params, id));
+        format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    }
+
+    async fn send(&self, method: &str, params: &Value, id: u64, more: &[(&str, &str)]) -> Answer {
+        raw(self.open.main, self.request(method, params, id, more).as_bytes()).await
+    }
+
+    async fn result(&self, method: &str, params: Value, id: u64) -> Value {
+        let answer = self.send(method, &params, id, &[]).await;
+        let value = answer.json();
+        assert!(value["error"].is_null(), "{value}");
+        value["result"].clone()
+    }
+
+    async fn call(&self, tool: &str, arguments: Value, id: u64) -> Value {
+        self.result("tools/call", json!({"name": tool, "arguments": arguments}), id).await
+    }
+
+    async fn tools(&self) -> Vec<String> {
+        let listed = self.result("tools/list", json!({}), 90).await;
+        listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn header(answer: &Answer, name: &str) -> Option<String> {
+    answer.head.lines().find_map(|line| Some(line.split_once(": ").filter(|(n, _)| *n == name)?.1.to_owned()))
+}
+
+fn rules(rules: &str) -> Plan {
+    Plan { agent: format!("rules:\n{rules}"), ..Plan::default() }
+}
+
+fn held() -> Plan {
+    Plan { config: "holds: {delays: {filesystem.write: 30s}}\n".into(), ..Plan::default() }
+}
+
+async fn decide(open: &Open, approval: &str, ruling: Ruling) {
+    let approval = approval.parse().unwrap();
+    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: None, allowance: None };
+    open.house.gw.store.decide(decision).await.unwrap();
+}
+
+fn yes() -> Ruling {
+    Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None }
+}
+
+#[tokio::test]
+async fn every_revision_reads_through_the_corridor() {
+    let open = open(Plan::default()).await;
+    std::fs::write(open.house.work().join("notes"), "milk").unwrap();
+    let path = open.house.path("notes");
+    let clients =
+        [Client::older(&open, "2025-06-18").await, Client::older(&open, "2025-11-25").await, Client::newest(&open)];
+    for client in clients {
+        assert!(client.tools().await.contains(&"filesystem_read".to_owned()));
+        let result = client.call("filesystem_read", json!({"path": path}), 2).await;
+        assert_eq!(result["isError"], false, "{result}");
+        assert_eq!(result["structuredContent"]["result"]["content"], "milk");
+        assert_eq!(result["content"][0]["text"], "`filesystem.read` is done.");
+        assert_eq!(result["resultType"].is_null(), client.revision != NEWEST);
+    }
+    let entries = open.house.entries().await;
+    let by_door = entries.iter().filter(|entry| entry["fact"]["detail"]["door"] == "mcp");
+    assert_eq!(by_door.filter(|entry| entry["fact"]["kind"] == "call.answered").count(), 3);
+}
+
+#[tokio::test]
+async fn the_newest_revision_is_discovered_without_a_handshake() {
+    let open = open(Plan::default()).await;
+    let found = Client::newest(&open).result("server/discover", json!({}), 1).await;
+    assert_eq!(found["supportedVersions"], json!(["2025-06-18", "2025-11-25", "2026-07-28"]));
+    assert_eq!(found["capabilities"]["tools"]["listChanged"], true);
+}
+
+#[tokio::test]
+async fn what_no_arguments_can_make_possible_is_not_listed_and_its_refusal_is_a_result() {
+    let list = "  - {capability: filesystem.delete, tier: blocked, reason: keep it}\n  - {capability: filesystem.write, tier: notify, conditions: {path_prefix: /x}}\n  - {capability: filesystem.write, tier: blocked}\n";
+    let open = open(rules(list)).await;
+    let client = Client::newest(&open);
+    let tools = client.tools().await;
+    assert!(!tools.contains(&"filesystem_delete".to_owned()));
+    assert!(tools.contains(&"filesystem_write".to_owned()), "with the right path it is possible");
+    let result = client.call("filesystem_delete", json!({"path": open.house.path("a")}), 3).await;
+    assert_eq!((result["isError"].clone(), &result["structuredContent"]["status"]), (json!(true), &json!("blocked")));
+    assert!(result["structuredContent"]["rule"].as_str().unwrap().ends_with("clerk.yaml:2"));
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("What to do:"), "{result}");
+    assert!(result["structuredContent"]["alternatives"].as_array().unwrap().len() > 1);
+}
+
+#[tokio::test]
+async fn a_held_write_outlives_its_connection_and_can_be_cancelled() {
+    let mut open = open(held()).await;
+    let (main, path) = (open.main, open.house.path("a"));
+    let client = Client::newest(&open);
+    let arguments = json!({"name": "filesystem_write", "arguments": {"path": path, "content": "x"}});
+    let mut line = TcpStream::connect(main).await.unwrap();
+    line.write_all(client.request("tools/call", &arguments, 1, &[]).as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    line.read_exact(&mut first).await.unwrap();
+    drop(line);
+    let writes = client.call("sluice_status", json!({}), 2).await["structuredContent"]["writes"].clone();
+    assert_eq!((writes.as_array().unwrap().len(), &writes[0]["status"]), (1, &json!("held")));
+    let other = client.call("filesystem_write", json!({"path": open.house.path("b"), "content": "y"}), 3).await;
+    let told = other["structuredContent"].clone();
+    assert_eq!(told["status"], "held");
+    assert_eq!(told["cancel"]["tool"], "sluice_cancel");
+    let stopped = client.call("sluice_cancel", json!({"call_id": told["call_id"]}), 4).await;
+    assert_eq!(stopped["structuredContent"]["status"], "cancelled");
+    open.house.pass(Span::from_secs(31));
+    assert_eq!(open.house.let_go().await, 1, "the one that was not cancelled");
+    assert!(open.house.work().join("a").exists() && !open.house.work().join("b").exists());
+}
+
+#[tokio::test]
+async fn a_call_made_again_does_not_act_twice() {
+    let open = open(held()).await;
+    let arguments = json!({"path": open.house.path("a"), "content": "x"});
+    let client = Client::older(&open, "2025-11-25").await;
+    let first = client.call("filesystem_write", arguments.clone(), 7).await;
+    let again = client.call("filesystem_write", arguments.clone(), 7).await;
+    assert_eq!(first["structuredContent"]["call_id"], again["structuredContent"]["call_id"]);
+    let later = client.call("filesystem_write", arguments.clone(), 8).await;
+    assert_eq!(later["structuredContent"]["code"], "call.possible_duplicate");
+    let newest = Client::newest(&open);
+    let marked = json!({"name": "filesystem_write", "arguments": {"path": open.house.path("b"), "content": "x"},
+        "_meta": {"claudecode/toolUseId": "toolu_1"}});
+    let first = newest.result("tools/call", marked.clone(), 1).await;
+    let again = newest.result("tools/call", marked, 2).await;
+    assert_eq!(first["structuredContent"]["call_id"], again["structuredContent"]["call_id"]);
+    let meant = json!({"path": open.house.path("a"), "content": "x", "sluice_allow_duplicate": true});
+    let meant = newest.call("filesystem_write", meant, 3).await;
+    assert_eq!(meant["structuredContent"]["status"], "held");
+}
+
+/// A client that knows the tasks extension.
+fn tasks(open: &Open) -> Client<'_> {
+    Client { capabilities: json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}), ..Client::newest(open) }
+}
+
+#[tokio::test]
+async fn a_client_that_knows_tasks_gets_one_and_a_persons_no_is_its_result() {
+    let mut open = open(rules("  - {capability: filesystem.write, tier: approval_required}\n")).await;
+    let mut made = Vec::new();
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let arguments = json!({"path": open.house.path(name), "content": "x"});
+        let task = tasks(&open).call("filesystem_write", arguments, n as u64).await;
+        assert_eq!((task["resultType"].as_str(), task["status"].as_str()), (Some("task"), Some("working")), "{task}");
+        made.push(task["taskId"].as_str().unwrap().to_owned());
+    }
+    let waiting = tasks(&open).call("sluice_approvals", json!({}), 8).await["structuredContent"]["waiting"].clone();
+    let approval = |id: &str| {
+        let found = waiting.as_array().unwrap().iter().find(|write| write["call_id"] == id).unwrap();
+        found["approval_id"].as_str().unwrap().to_owned()
+    };
+    decide(&open, &approval(&made[0]), yes()).await;
+    decide(&open, &approval(&made[1]), Ruling::Deny { note: Some("wrong file".into()) }).await;
+    tasks(&open).result("tasks/cancel", json!({"taskId": made[2]}), 9).await;
+    open.house.let_go().await;
+    let mut ends = Vec::new();
+    for id in &made {
+        ends.push(tasks(&open).result("tasks/get", json!({"taskId": id}), 10).await);
+    }
+    assert_eq!(ends[0]["status"], "completed", "{}", ends[0]);
+    assert_eq!(ends[0]["result"]["structuredContent"]["status"], "done");
+    assert_eq!((&ends[1]["status"], &ends[1]["result"]["isError"]), (&json!("completed"), &json!(true)));
+    assert!(ends[1]["result"]["content"][0]["text"].as_str().unwrap().contains("wrong file"));
+    assert_eq!(ends[2]["status"], "cancelled");
+    assert!(open.house.work().join("a").exists() && !open.house.work().join("b").exists());
+    let key = open.house.another("stranger").await;
+    let stranger = Client { key, ..tasks(&open) };
+    for method in ["tasks/get", "tasks/cancel"] {
+        let answer = stranger.send(method, &json!({"taskId": made[0]}), 1, &[]).await;
+        assert_eq!(answer.json()["error"]["code"], -32602, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_progress_token_hears_that_its_call_waits_and_then_the_outcome() {
+    let open = open(rules("  - {capability: system.info, tier: approval_required}\n")).await;
+    let client = Client::older(&open, "2025-11-25").await;
+    let params = json!({"name": "system_info", "arguments": {}, "_meta": {"progressToken": "p1"}});
+    let mut line = TcpStream::connect(open.main).await.unwrap();
+    line.write_all(client.request("tools/call", &params, 1, &[]).as_bytes()).await.unwrap();
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("notifications/progress") {
+        assert!(line.read_buf(&mut read).await.unwrap() > 0, "{}", String::from_utf8_lossy(&read));
+    }
+    let waiting = client.call("sluice_approvals", json!({}), 2).await["structuredContent"]["waiting"].clone();
+    decide(&open, waiting[0]["approval_id"].as_str().unwrap(), yes()).await;
+    let mut house = open.house;
+    house.let_go().await;
+    tokio::time::timeout(Duration::from_secs(20), line.read_to_end(&mut read)).await.expect("an outcome").unwrap();
+    let text = String::from_utf8_lossy(&read);
+    assert!(text.contains("waiting for a person") && text.contains("Sluicegate"), "{text}");
+}
+
+#[tokio::test]
+async fn the_handles_of_others_do_not_exist() {
+    let open = open(held()).await;
+    let arguments = json!({"path": open.house.path("a"), "content": "x"});
+    let mine = Client::newest(&open).call("filesystem_write", arguments, 1).await["structuredContent"].clone();
+    let key = open.house.another("stranger").await;
+    let stranger = Client { key, ..Client::newest(&open) };
+    for tool in ["sluice_status", "sluice_wait", "sluice_cancel"] {
+        for id in [&mine["call_id"], &mine["buffer_id"], &json!("call_1"), &json!(7)] {
+            let result = stranger.call(tool, json!({"call_id": id}), 2).await;
+            assert_eq!(result["structuredContent"]["code"], "call.not_found", "{tool} {id}: {result}");
+        }
+    }
+    let status = Client::newest(&open).call("sluice_status", json!({"call_id": mine["buffer_id"]}), 3).await;
+    assert_eq!(status["structuredContent"]["status"], "held");
+}
+
+#[tokio::test]
+async fn a_session_is_no_credential_and_belongs_to_its_agent() {
+    let open = open(Plan::default()).await;
+    let client = Client::older(&open, "2025-11-25").await;
+    let nobody = Client { key: "nothing".into(), ..client.clone() };
+    assert_eq!(nobody.send("tools/list", &json!({}), 1, &[]).await.status, 401);
+    let key = open.house.another("stranger").await;
+    let stranger = Client { key, ..client.clone() };
+    assert_eq!(stranger.send("tools/list", &json!({}), 1, &[]).await.status, 404);
+    let unknown = Client { session: Some(format!("sess_{:032x}", 9)), ..client.clone() };
+    assert_eq!(unknown.send("tools/list", &json!({}), 1, &[]).await.status, 404);
+    let ending = format!("DELETE /mcp HTTP/1.1\r\n{}connection: close\r\n\r\n", client.head("x", None, &[]));
+    assert_eq!(raw(open.main, ending.as_bytes()).await.status, 204);
+    assert_eq!(client.send("tools/list", &json!({}), 2, &[]).await.status, 404, "it is over");
+}
+
+#[tokio::test]
+async fn only_keys_of_agents_of_this_gateway_open_the_door() {
+    let open = open(Plan::default()).await;
+    let house = &open.house;
+    let own = Client::newest(&open);
+    let other_gateway = crate::house::House::new(Plan::default()).await.another("clerk2").await;
+    for key in [&house.operator_token, &house.viewer_token, &house.inbox_key] {
+        let answer = Client { key: key.clone(), ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
+        assert_eq!((answer.status, answer.code()), (403, "identity.wrong_kind".to_owned()));
+    }
+    let answer = Client { key: other_gateway, ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(header(&answer, "www-authenticate").as_deref(), Some("bearer"), "no other place to get a token from");
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_pages_do_not_get_in() {
+    let open = open(Plan::default()).await;
+    let client = Client::newest(&open);
+    let own = format!("http://{}", open.main);
+    assert_eq!(client.send("tools/list", &json!({}), 1, &[("origin", &own)]).await.status, 200);
+    for origin in ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1"] {
+        let answer = client.send("tools/list", &json!({}), 1, &[("origin", origin)]).await;
+        assert_eq!((answer.status, answer.code()), (403, "door.origin".to_owned()), "{origin}");
+    }
+    let twice = client.send("tools/list", &json!({}), 1, &[("origin", &own), ("origin", "http://evil.example")]).await;
+    assert_eq!(twice.status, 403);
+    let request = client.request("tools/list", &json!({}), 1, &[]);
+    let request = request.replace(&format!("host: {}", open.main), "host: evil.example");
+    assert_eq!(raw(open.main, request.as_bytes()).await.status, 403);
+}
+
+#[tokio::test]
+async fn headers_and_body_must_agree() {
+    let open = open(Plan::default()).await;
+    let client = Client::newest(&open);
+    let call = json!({"name": "system_info", "arguments": {}});
+    let good = client.request("tools/call", &call, 1, &[]);
+    for (what, with) in [
+        ("mcp-method: tools/call", "mcp-method: tools/list"),
+        ("mcp-name: system_info", "mcp-name: system_time"),
+        ("mcp-protocol-version: 2026-07-28", "mcp-protocol-version: 2025-11-25"),
+        ("mcp-method: tools/call", "mcp-method: tools/call\r\nmcp-method: tools/list"),
+        ("mcp-method: tools/call\r\n", ""),
+    ] {
+        assert!(good.contains(what));
+        let answer = raw(open.main, good.replace(what, with).as_bytes()).await;
+        assert_eq!(answer.status, 400, "{with}: {answer:?}");
+    }
+    assert_eq!(raw(open.main, good.as_bytes()).await.status, 200);
+    let calls = open.house.record().await.into_iter().filter(|kind| kind.starts_with("call.")).count();
+    assert_eq!(calls, 1, "only the good one was a call");
+}
+
+#[tokio::test]
+async fn floods_batches_and_nonsense_end_at_the_door() {
+    let open = open(Plan::default()).await;
+    let client = Client::newest(&open);
+    let post = |body: String| {
+        let head = client.head("tools/list", None, &[]);
+        format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let one = client.body("tools/list", &json!({}), 1);
+    for (body, status) in [
+        (format!("[{one},{one}]"), 400),
+        ("{\"jsonrpc\":".into(), 400),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"tools/list\"}".into(), 400),
+        (format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 21)), 413),
+        ("7".into(), 400),
+    ] {
+        let answer = raw(open.main, post(body).as_bytes()).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    let unknown = client.send("files/erase", &json!({}), 1, &[]).await;
+    assert_eq!(unknown.json()["error"]["code"], -32601);
+    let missing = client.send("tools/call", &json!({"name": "no_such_tool", "arguments": {}}), 1, &[]).await;
+    assert_eq!(missing.json()["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn those_who_listen_hear_when_their_tools_change_and_only_then() {
+    let open = open(Plan::default()).await;
+    let older = Client::older(&open, "2025-11-25").await;
+    let newest = Client::newest(&open);
+    let get = format!("GET /mcp HTTP/1.1\r\n{}\r\n", older.head("x", None, &[]));
+    let listen = json!({"notifications": {"toolsListChanged": true}});
+    let listen = newest.request("subscriptions/listen", &listen, 1, &[]);
+    let mut lines = Vec::new();
+    for (request, sign) in [(get, ": listening"), (listen, "acknowledged")] {
+        let mut line = TcpStream::connect(open.main).await.unwrap();
+        line.write_all(request.as_bytes()).await.unwrap();
+        until(&mut line, sign).await;
+        lines.push(line);
+    }
+    let house = &open.house;
+    loops::tools::step(&house.gw).await;
+    loops::tools::step(&house.gw).await;
+    let stranger = sluice_core::AgentName::new("stranger").unwrap();
+    house.gw.store.freeze(sluice_store::Scope::Agent(stranger), ana(), "no".into()).await.unwrap();
+    loops::tools::step(&house.gw).await;
+    for line in &mut lines {
+        let heard = tokio::time::timeout(Duration::from_millis(200), line.read_u8()).await;
+        assert!(heard.is_err(), "nothing changed for this agent");
+    }
+    let rules = house.folder.path().join("policies/agents/clerk.yaml");
+    std::fs::write(rules, "rules: [{capability: \"state.*\", tier: blocked}]\n").unwrap();
+    loops::policy::reload(&house.gw, ana()).await.unwrap();
+    loops::tools::step(&house.gw).await;
+    for line in &mut lines {
+        until(line, "notifications/tools/list_changed").await;
+    }
+    house.gw.store.freeze(sluice_store::Scope::All, ana(), "stop".into()).await.unwrap();
+    loops::tools::step(&house.gw).await;
+    for line in &mut lines {
+        until(line, "notifications/tools/list_changed").await;
+    }
+    assert!(!newest.tools().await.iter().any(|tool| tool.starts_with("state_")));
+}
+
+/// Reads until a text has come.
+async fn until(line: &mut TcpStream, text: &str) {
+    let mut read = Vec::new();
+    let reading = async {
+        while !String::from_utf8_lossy(&read).contains(text) {
+            assert!(line.read_buf(&mut read).await.unwrap() > 0, "{}", String::from_utf8_lossy(&read));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reading).await.unwrap_or_else(|_| panic!("no {text}"));
+}

@@ -1,0 +1,99 @@
+//! `sluice hook`: a coding agent asks before it uses one of its own tools.
+//!
+//! Takes what the client says on standard input; gives the decision in exactly that client's shape. Promise: whatever
+//! goes wrong (no gateway, no key, bad input, no answer in time) stops the tool: exit code 2 and, where the client reads
+//! one, a no on standard output.
+
+mod ask;
+mod shapes;
+
+use std::io::Read as _;
+
+use clap::{Args, ValueEnum};
+
+use self::ask::Decision;
+use crate::client::Reach;
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::span::span;
+use sluice_core::Span;
+
+/// Largest input that is read, in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// Coding agents with hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Agent {
+    /// Claude Code: PreToolUse and PermissionRequest
+    ClaudeCode,
+    /// Codex: PreToolUse and PermissionRequest
+    Codex,
+    /// Gemini CLI: BeforeTool
+    Gemini,
+    /// Cursor: beforeShellExecution and beforeMCPExecution
+    Cursor,
+}
+
+impl Agent {
+    /// As the gateway and the configuration call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::Cursor => "cursor",
+        }
+    }
+}
+
+/// Answer a coding agent's hook: may it use this tool now.
+///
+/// Reads the hook's input on standard input and prints the decision as the client wants it. Ends with 2, which stops the
+/// tool, when anything goes wrong.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice setup claude-code --hooks\n  sluice hook claude-code < input.json")]
+pub(crate) struct Hook {
+    /// Which client asks
+    #[arg(value_enum)]
+    agent: Agent,
+    #[command(flatten)]
+    reach: Reach,
+    /// How long to wait for a person before the tool is stopped
+    #[arg(long, value_parser = span, default_value = "9m")]
+    wait: Span,
+}
+
+impl Hook {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let (asked, decided) = match self.decide() {
+            Ok((asked, decision)) => (Some(asked), Ok(decision)),
+            Err((asked, why)) => (asked, Err(why)),
+        };
+        let answer = shapes::answer(self.agent, asked.as_ref(), &decided);
+        if let Some(line) = &answer.stdout {
+            // Nobody reads it: then nobody may take silence for a yes.
+            if screen.line(line).is_err() {
+                return Ok(Exit::Usage);
+            }
+        }
+        if let Some(reason) = &answer.stderr {
+            screen.note(reason);
+        }
+        // Clients take exit code 2, and no other, for a no.
+        Ok(if answer.stops { Exit::Usage } else { Exit::Ok })
+    }
+
+    fn decide(&self) -> Result<(shapes::Asked, Decision), (Option<shapes::Asked>, String)> {
+        let mut text = String::new();
+        let read = std::io::stdin().lock().take(LARGEST).read_to_string(&mut text);
+        read.map_err(|_| (None, "the hook's input could not be read".to_owned()))?;
+        let asked = shapes::asked(self.agent, &text).map_err(|why| (None, why))?;
+        match ask::decide(&self.reach, self.agent, &asked, self.wait) {
+            Ok(decision) => Ok((asked, decision)),
+            Err(failure) => {
+                let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
+                Err((Some(asked), format!("the gate could not be asked: {}{why}", failure.message)))
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Asking the gate about a tool, in check mode, and waiting for a person if one is asked.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use sluice_core::{CallId, HoldId, Span};
+use sluice_gateway::doors::foreign;
+
+use super::Agent;
+use super::shapes::Asked;
+use crate::client::{Ask, Client, Reach, Whose, private_file, text};
+use crate::failure::{Exit, Failure};
+use crate::settings::variable;
+
+/// The longest the gateway waits in one request.
+const ROUND: Span = Span::from_secs(50);
+
+/// What the gate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Go on.
+    Allow,
+    /// Do not, and why.
+    Deny(String),
+    /// The gateway judges its own tools when they are called.
+    NoOpinion,
+}
+
+/// Asks about a tool and waits for the answer.
+///
+/// # Errors
+/// When the gate cannot be asked.
+pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> Result<Decision, Failure> {
+    if foreign::is_own(&asked.tool) {
+        return Ok(Decision::NoOpinion);
+    }
+    let Some(wish) = foreign::translate(&asked.tool, &asked.input, asked.folder.as_deref()) else {
+        return Ok(Decision::Deny("the tool has a name the gate cannot judge".into()));
+    };
+    let client = reach.client(Whose::Agent)?;
+    let place = asked.session.as_deref().map(|session| place(&client, agent, session)).transpose()?;
+    let mut session = match &place {
+        Some(place) => Some(session_at(&client, agent, place)?),
+        None => None,
+    };
+    let mut again = false;
+    let mut answered = None;
+    // A session that is over is opened anew, an identical question that was settled before is put again: once each.
+    for _ in 0..3 {
+        let body = json!({
+            "capability": wish.capability, "arguments": wish.arguments, "session_id": session, "mode": "check",
+            "wait_ms": 0, "allow_duplicate": again,
+        });
+        let answer = match client.ask(&Ask::post("/v1/calls").body(body)) {
+            Ok(answer) => answer,
+            Err(failure) => match (refused(&failure), &place) {
+                (Some("identity.session"), Some(place)) => {
+                    session = Some(open(&client, agent, place)?);
+                    continue;
+                }
+                (Some("call.possible_duplicate"), _) if !again => {
+                    if let Some(first) = open_twin(&client, &failure)? {
+                        answered = Some(first);
+                        break;
+                    }
+                    again = true;
+                    continue;
+                }
+                (Some(_), _) if failure.exit != Exit::CredentialRefused => {
+                    return Ok(Decision::Deny(words(&failure)));
+                }
+                _ => return Err(failure),
+            },
+        };
+        answered = Some(answer);
+        break;
+    }
+    let answered = answered.ok_or_else(|| Failure::new(Exit::Failed, "the gate gave no answer"))?;
+    settle(&client, answered, wait)
+}
+
+/// Waits until a question is answered, or the time is up.
+fn settle(client: &Client, mut call: Value, wait: Span) -> Result<Decision, Failure> {
+    let mut left = wait;
+    loop {
+        let status = text(&call, "status").to_owned();
+        match status.as_str() {
+            "allowed" => return Ok(Decision::Allow),
+            "awaiting_approval" | "held" | "executing" => {}
+            _ => {
+                let (reason, hint) = (text(&call, "reason"), text(&call, "hint"));
+                let hint = if hint.is_empty() { String::new() } else { format!(" ({hint})") };
+                return Ok(Decision::Deny(format!("{status}: {reason}{hint}")));
+            }
+        }
+        let id = text(&call, "call_id").to_owned();
+        if left == Span::ZERO {
+            let text =
+                format!("a person was asked and has not answered yet ({id}); do something else and try again later");
+            return Ok(Decision::Deny(text));
+        }
+        let round = left.min(ROUND);
+        let ask = Ask::get(format!("/v1/calls/{id}")).with("wait_ms", Some(round.as_millis())).waits(round);
+        call = client.ask(&ask)?;
+        left = Span::from_millis(left.as_millis().saturating_sub(round.as_millis()));
+    }
+}
+
+/// The identical question that was put moments ago, if it is still open: it is waited for instead of being put twice.
+fn open_twin(client: &Client, failure: &Failure) -> Result<Option<Value>, Failure> {
+    let first = failure.problem.as_ref().map(|problem| text(problem, "other")).unwrap_or_default();
+    let Ok(first) = first.parse::<HoldId>() else { return Ok(None) };
+    let call = client.ask(&Ask::get(format!("/v1/calls/{}", CallId::from_bits(first.bits()))))?;
+    Ok(Some(call).filter(|call| text(call, "status") == "awaiting_approval"))
+}
+
+/// The stable code of a problem, if the gateway said one.
+fn refused(failure: &Failure) -> Option<&str> {
+    failure.problem.as_ref().map(|problem| text(problem, "code"))
+}
+
+fn words(failure: &Failure) -> String {
+    let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    let hint = failure.hint.as_deref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    format!("{}{why}{hint}", failure.message)
+}
+
+/// Where it is written down which session of the gateway stands for one of the client's.
+fn place(client: &Client, agent: Agent, session: &str) -> Result<PathBuf, Failure> {
+    let base = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
+        (Some(state), _) => PathBuf::from(state),
+        (None, Some(home)) => PathBuf::from(home).join(".local/state"),
+        (None, None) => return Err(Failure::new(Exit::Failed, "there is no home folder")),
+    };
+    let mut print = Sha256::new();
+    for part in [client.address(), agent.name(), session] {
+        print.update(part.as_bytes());
+        print.update([0]);
+    }
+    let name: String = print.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(base.join("sluice/sessions").join(name))
+}
+
+/// The gateway's session for a client's: the one written down, or a new one.
+fn session_at(client: &Client, agent: Agent, place: &Path) -> Result<String, Failure> {
+    match fs::read_to_string(place) {
+        Ok(session) if session.trim().parse::<sluice_core::ids::SessionId>().is_ok() => Ok(session.trim().to_owned()),
+        Ok(_) | Err(_) => open(client, agent, place),
+    }
+}
+
+fn open(client: &Client, agent: Agent, place: &Path) -> Result<String, Failure> {
+    let opened = client.ask(&Ask::post("/v1/sessions").body(json!({"client": agent.name()})))?;
+    let session = text(&opened, "session_id").to_owned();
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    // Written beside and moved, so that a hook running at the same time reads one or the other, never half.
+    let beside = place.with_extension(std::process::id().to_string());
+    let _leftover = fs::remove_file(&beside);
+    let (mut file, _) = private_file(&beside)?;
+    file.write_all(session.as_bytes())?;
+    fs::rename(&beside, place)?;
+    Ok(session)
+}

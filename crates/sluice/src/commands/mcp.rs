@@ -1,0 +1,110 @@
+//! `sluice mcp`: the stdio bridge, for clients that start their servers as programs.
+//!
+//! Takes JSON-RPC messages on standard input, one per line; gives the gateway's answers on standard output. Promise:
+//! nothing else is ever written there; the key comes from a variable or a private file and goes to the gateway only; a
+//! gateway that comes back is found again; a call that may have arrived is never sent twice.
+
+mod relay;
+mod wire;
+
+use std::io::{BufRead as _, Write as _};
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::relay::{Ended, Relay};
+use crate::client::{Reach, Whose};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+
+/// Most messages under way at once.
+const UNDER_WAY: usize = 64;
+/// Longest message, in bytes.
+const LONGEST: usize = 64 << 20;
+
+/// Speak MCP on standard input and output, for clients that start programs.
+///
+/// The key comes from SLUICE_AGENT_KEY or the file SLUICE_AGENT_KEY_FILE names, the address from SLUICE_URL or the
+/// configuration. Ends with 10 when the gateway does not accept the key.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  SLUICE_AGENT_KEY_FILE=data/agents/assistant.key sluice mcp\n  sluice setup claude-desktop"
+)]
+pub(crate) struct Mcp {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Mcp {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let (runtime, wire) = self.reach.client(Whose::Agent)?.into_wire();
+        let (lines, heard) = mpsc::channel(UNDER_WAY);
+        // A thread of its own: standard input cannot be waited for together with other things.
+        std::thread::spawn(move || listen(&lines));
+        let relay = Arc::new(Relay::new(wire, Box::new(say)));
+        let ended = runtime.block_on(serve(&relay, heard));
+        runtime.shutdown_background();
+        match ended {
+            Ended::Closed => Ok(Exit::Ok),
+            Ended::Refused(why) => {
+                screen.note(format_args!("the gateway does not accept the key: {why}"));
+                Ok(Exit::CredentialRefused)
+            }
+        }
+    }
+}
+
+/// Reads messages until there are no more.
+fn listen(lines: &mpsc::Sender<String>) {
+    let mut input = std::io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        match std::io::Read::take(&mut input, LONGEST as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        if !line.is_empty() && lines.blocking_send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes one message.
+fn say(message: &str) -> bool {
+    let mut output = std::io::stdout().lock();
+    output.write_all(message.as_bytes()).and_then(|()| output.write_all(b"\n")).and_then(|()| output.flush()).is_ok()
+}
+
+/// Hands messages on, many at once, until there are no more or the key is refused.
+async fn serve(relay: &Arc<Relay>, mut heard: mpsc::Receiver<String>) -> Ended {
+    let mut under_way = JoinSet::new();
+    loop {
+        tokio::select! {
+            line = heard.recv(), if under_way.len() < UNDER_WAY => match line {
+                Some(line) => {
+                    if relay.opens(&line) {
+                        // What follows an opening may rest on its answer.
+                        relay.pass(&line).await;
+                        let listening = Arc::clone(relay);
+                        under_way.spawn(async move { listening.listen().await });
+                    } else {
+                        let relay = Arc::clone(relay);
+                        under_way.spawn(async move { relay.pass(&line).await });
+                    }
+                }
+                None => break,
+            },
+            Some(_) = under_way.join_next(), if !under_way.is_empty() => {}
+        }
+        if let Some(why) = relay.refused() {
+            return Ended::Refused(why);
+        }
+    }
+    relay.finish();
+    while under_way.join_next().await.is_some() {}
+    relay.end().await;
+    relay.refused().map_or(Ended::Closed, Ended::Refused)
+}

@@ -1,0 +1,303 @@
+//! The relay: one message to the gateway, its answers back.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::wire::{Events, headers};
+use crate::client::Wire;
+
+/// Pauses between attempts to reach a gateway that does not answer, in milliseconds.
+const PAUSES: [u64; 7] = [100, 300, 1_000, 2_000, 4_000, 8_000, 15_000];
+/// Largest answer, in bytes.
+const LARGEST: usize = 64 << 20;
+
+/// How the bridge ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The client went away.
+    Closed,
+    /// The gateway does not accept the key.
+    Refused(String),
+}
+
+/// What is known between two messages.
+#[derive(Debug, Default)]
+struct Known {
+    /// The message that opened the conversation, to open it again.
+    opening: Option<Value>,
+    agreed: Option<String>,
+    session: Option<String>,
+    refused: Option<String>,
+}
+
+/// Writes one message to the client; false when nobody reads any more.
+type Say = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Hands messages on.
+pub(super) struct Relay {
+    wire: Wire,
+    say: Say,
+    known: Mutex<Known>,
+    over: Notify,
+}
+
+/// Why a message was not answered.
+enum Fault {
+    /// It never left.
+    NotSent(String),
+    /// It may have arrived.
+    Unclear(String),
+}
+
+impl Relay {
+    pub(super) fn new(wire: Wire, say: Say) -> Self {
+        Self { wire, say, known: Mutex::default(), over: Notify::new() }
+    }
+
+    /// Whether a line opens a conversation.
+    pub(super) fn opens(&self, line: &str) -> bool {
+        serde_json::from_str::<Value>(line).is_ok_and(|message| is(&message, "initialize"))
+    }
+
+    /// Why the gateway does not accept the key, if so.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.known().refused.clone()
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One message: to the gateway, and what it answers back.
+    pub(super) async fn pass(&self, line: &str) {
+        let message = match serde_json::from_str::<Value>(line) {
+            Ok(message) if message.is_object() => message,
+            Ok(_) => return self.complain(&Value::Null, -32600, "a message is one JSON object", None),
+            Err(error) => return self.complain(&Value::Null, -32700, &format!("this is not JSON: {error}"), None),
+        };
+        if is(&message, "initialize") {
+            let mut known = self.known();
+            *known = Known { opening: Some(message.clone()), refused: known.refused.take(), ..Known::default() };
+        }
+        let id = message.get("id").cloned();
+        if let Err((code, text, data)) = self.exchange(&message).await
+            && let Some(id) = id
+        {
+            self.complain(&id, code, &text, data);
+        }
+    }
+
+    async fn exchange(&self, message: &Value) -> Result<(), (i32, String, Option<Value>)> {
+        let gone = |fault: Fault| match fault {
+            Fault::NotSent(why) => {
+                (-32000, format!("the gateway cannot be reached, and nothing was sent: {why}"), None)
+            }
+            Fault::Unclear(why) => {
+                let text = format!(
+                    "the connection broke before an answer came ({why}): ask sluice_status whether the call arrived before \
+                     making it again"
+                );
+                (-32000, text, None)
+            }
+        };
+        let mut response = self.send(message).await.map_err(gone)?;
+        if response.status() == StatusCode::NOT_FOUND && self.known().session.is_some() && self.reopen().await {
+            response = self.send(message).await.map_err(gone)?;
+        }
+        self.answer(message, response).await.map_err(|fault| match fault {
+            Ok(fault) => gone(fault),
+            Err((text, data)) => (-32000, text, Some(data)),
+        })
+    }
+
+    /// Sends a message, as often as it provably did not arrive.
+    async fn send(&self, message: &Value) -> Result<Response, Fault> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let (agreed, session) = {
+                let known = self.known();
+                (known.agreed.clone(), known.session.clone())
+            };
+            let request = self.wire.request(Method::POST, "/mcp");
+            let request = request.headers(headers(message, agreed.as_deref(), session.as_deref()));
+            match request.body(message.to_string()).send().await {
+                Ok(response) => return Ok(response),
+                Err(error) if error.is_connect() => match pauses.next() {
+                    Some(pause) => wait(*pause).await,
+                    None => return Err(Fault::NotSent(plain(&error))),
+                },
+                Err(error) => return Err(Fault::Unclear(plain(&error))),
+            }
+        }
+    }
+
+    /// The answer of the gateway, as it comes.
+    async fn answer(&self, message: &Value, mut response: Response) -> Result<(), Result<Fault, (String, Value)>> {
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (kind, session) = (text("content-type").unwrap_or_default(), text("mcp-session-id"));
+        let status = response.status();
+        let streams = kind.starts_with("text/event-stream");
+        let (mut events, mut body) = (Events::default(), Vec::new());
+        loop {
+            let piece = match response.chunk().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => return Err(Ok(Fault::Unclear(plain(&error)))),
+            };
+            if streams {
+                events.push(&piece).iter().for_each(|event| self.tell(message, event, session.as_deref()));
+            } else {
+                body.extend_from_slice(&piece);
+            }
+            if body.len() + events.waiting() > LARGEST {
+                return Err(Ok(Fault::Unclear("the answer is too large".into())));
+            }
+        }
+        if streams || body.is_empty() {
+            return Ok(());
+        }
+        let body = String::from_utf8_lossy(&body);
+        if kind.starts_with("application/json") {
+            self.tell(message, &body, session.as_deref());
+            return Ok(());
+        }
+        let problem: Value = serde_json::from_str(&body).unwrap_or(Value::Null);
+        let word = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let said = if problem.is_null() { body.chars().take(200).collect() } else { word("detail") };
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            self.known().refused = Some(said.clone());
+        }
+        Err(Err((format!("the gateway says {}: {said} {}", status.as_u16(), word("hint")), problem)))
+    }
+
+    /// Hands one message of the gateway to the client; learns from the answer to an opening.
+    fn tell(&self, asked: &Value, text: &str, session: Option<&str>) {
+        if is(asked, "initialize")
+            && let Ok(answer) = serde_json::from_str::<Value>(text)
+            && let Some(agreed) = answer.pointer("/result/protocolVersion").and_then(Value::as_str)
+        {
+            let mut known = self.known();
+            known.agreed = Some(agreed.to_owned());
+            known.session = session.map(str::to_owned);
+        }
+        // One message is one line, whatever line breaks its text has.
+        (self.say)(&text.replace(['\n', '\r'], " "));
+    }
+
+    /// Opens the conversation again, unseen by the client.
+    async fn reopen(&self) -> bool {
+        let Some(opening) = self.known().opening.clone() else { return false };
+        self.known().session = None;
+        let Ok(response) = self.send(&opening).await else { return false };
+        let session = response.headers().get("mcp-session-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let opened = response.status().is_success() && session.is_some();
+        self.known().session = session;
+        opened
+    }
+
+    /// Listens to what the gateway says by itself, for as long as there is a client.
+    pub(super) async fn listen(&self) {
+        if self.known().session.is_none() {
+            return;
+        }
+        let mut pauses = PAUSES.iter();
+        loop {
+            let last = tokio::select! {
+                last = self.hear() => last,
+                () = self.over.notified() => return,
+            };
+            let pause = match last {
+                Heard::Something => {
+                    pauses = PAUSES.iter();
+                    PAUSES.first().copied().unwrap_or(100)
+                }
+                Heard::Nothing => pauses.next().copied().unwrap_or(15_000),
+                Heard::Never => return,
+            };
+            tokio::select! {
+                () = wait(pause) => {}
+                () = self.over.notified() => return,
+            }
+        }
+    }
+
+    async fn hear(&self) -> Heard {
+        let (agreed, session) = {
+            let known = self.known();
+            (known.agreed.clone(), known.session.clone())
+        };
+        let headers = headers(&Value::Null, agreed.as_deref(), session.as_deref());
+        let Ok(mut response) = self.wire.request(Method::GET, "/mcp").headers(headers).send().await else {
+            return Heard::Nothing;
+        };
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Heard::Never;
+        }
+        if !response.status().is_success() {
+            return Heard::Nothing;
+        }
+        let mut events = Events::default();
+        while let Ok(Some(piece)) = response.chunk().await {
+            events.push(&piece).iter().for_each(|event| self.tell(&Value::Null, event, None));
+            if events.waiting() > LARGEST {
+                break;
+            }
+        }
+        Heard::Something
+    }
+
+    /// No more messages come.
+    pub(super) fn finish(&self) {
+        // Kept for whoever begins to wait a moment later.
+        self.over.notify_one();
+    }
+
+    /// Ends the conversation.
+    pub(super) async fn end(&self) {
+        let (agreed, session) = {
+            let mut known = self.known();
+            (known.agreed.clone(), known.session.take())
+        };
+        if session.is_some() {
+            let headers = headers(&Value::Null, agreed.as_deref(), session.as_deref());
+            let ending = self.wire.request(Method::DELETE, "/mcp").headers(headers).send();
+            let _ended = tokio::time::timeout(Duration::from_secs(2), ending).await;
+        }
+    }
+
+    fn complain(&self, id: &Value, code: i32, text: &str, data: Option<Value>) {
+        let mut error = json!({"code": code, "message": text});
+        if let (Some(data), Some(error)) = (data.filter(|data| !data.is_null()), error.as_object_mut()) {
+            error.insert("data".into(), data);
+        }
+        (self.say)(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+    }
+}
+
+/// What came of listening.
+enum Heard {
+    Something,
+    Nothing,
+    Never,
+}
+
+fn is(message: &Value, method: &str) -> bool {
+    message.get("method").and_then(Value::as_str) == Some(method)
+}
+
+async fn wait(millis: u64) {
+    let _elapsed = tokio::time::timeout(Duration::from_millis(millis), std::future::pending::<()>()).await;
+}
+
+/// What went wrong, without the address, which may be long.
+fn plain(error: &reqwest::Error) -> String {
+    let mut source: &dyn std::error::Error = error;
+    while let Some(deeper) = source.source() {
+        source = deeper;
+    }
+    source.to_string()
+}

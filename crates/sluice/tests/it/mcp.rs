@@ -1,0 +1,171 @@
+//! The bridge, the hooks and the setup of clients, against a real gateway.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::gate::Gate;
+
+fn key(gate: &Gate) -> String {
+    gate.path("data/agents/assistant.key").display().to_string()
+}
+
+/// Runs a hook with an input.
+fn hook(gate: &Gate, client: &str, input: &str, wait: &str, url: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["hook", client, "--wait", wait])
+        .env_clear()
+        .env("HOME", gate.path("."))
+        .env("SLUICE_URL", url)
+        .env("SLUICE_AGENT_KEY_FILE", key(gate))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn bash(session: &str, command: &str) -> String {
+    json!({
+        "session_id": session, "cwd": "/srv", "hook_event_name": "PreToolUse", "tool_name": "Bash",
+        "tool_input": {"command": command}, "tool_use_id": "toolu_1",
+    })
+    .to_string()
+}
+
+#[test]
+fn the_bridge_speaks_both_eras_and_nothing_but_messages() {
+    let gate = Gate::open();
+    fs::write(gate.path("workspace/notes.txt"), "milk").unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .arg("mcp")
+        .env_clear()
+        .env("SLUICE_URL", &gate.url)
+        .env("SLUICE_AGENT_KEY_FILE", key(&gate))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut talk = |message: Value| -> Value {
+        writeln!(input, "{message}").unwrap();
+        serde_json::from_str(&output.next().unwrap().unwrap()).unwrap()
+    };
+    let opening = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    assert_eq!(talk(opening)["result"]["protocolVersion"], "2025-11-25");
+    let path = gate.path("workspace/notes.txt").display().to_string();
+    let call = |id: u64, meta: Value| {
+        let mut params = json!({"name": "filesystem_read", "arguments": {"path": path}});
+        if !meta.is_null() {
+            params["_meta"] = meta;
+        }
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    };
+    let read = talk(call(1, Value::Null));
+    assert_eq!(read["result"]["structuredContent"]["result"]["content"], "milk", "{read}");
+    let newest = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    assert_eq!(talk(call(2, newest))["result"]["resultType"], "complete");
+    let broken = talk(json!("not a message"));
+    assert_eq!(broken["error"]["code"], -32600);
+    drop(input);
+    assert!(output.next().is_none(), "nothing comes after the last answer");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_bridge_ends_when_the_key_is_not_accepted() {
+    let gate = Gate::open();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .arg("mcp")
+        .env_clear()
+        .env("SLUICE_URL", &gate.url)
+        .env("SLUICE_AGENT_KEY", "sga_wrong")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": 7, "method": "ping"})).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(10));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["data"]["code"]), (&json!(7), &json!("identity.unknown")));
+}
+
+#[test]
+fn a_hook_asks_a_person_and_hands_their_answer_to_the_client() {
+    let gate = Gate::open();
+    let (code, stdout, _) = hook(&gate, "claude-code", &bash("s1", "make"), "1ms", &gate.url);
+    let said: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &said["hookSpecificOutput"]["permissionDecision"]), (Some(0), &json!("deny")));
+    assert!(stdout.contains("has not answered yet"), "{stdout}");
+    let open = gate.json(&["approvals", "list"]);
+    let id = open["data"][0]["approval_id"].as_str().unwrap().to_owned();
+    gate.works(&["approvals", "approve", &id]);
+    // Asked again, the same question is not put a second time: its answer is there.
+    let (code, stdout, stderr) = hook(&gate, "claude-code", &bash("s1", "make"), "20s", &gate.url);
+    assert_eq!(code, Some(0), "{stderr}");
+    let listed = gate.json(&["approvals", "list", "--all"]);
+    assert!(stdout.contains("\"allow\"") || listed["data"].as_array().unwrap().len() > 1, "{stdout} {listed}");
+    let (code, stdout, _) =
+        hook(&gate, "claude-code", &bash("s1", "x").replace("Bash", "mcp__sluice__x"), "1ms", &gate.url);
+    assert_eq!((code, stdout.as_str()), (Some(0), ""), "its own tools are judged when they are called");
+}
+
+#[test]
+fn a_broken_hook_stops_the_tool_and_doctor_shows_it() {
+    let gate = Gate::open();
+    let (code, _, stderr) = hook(&gate, "claude-code", &bash("s1", "ls"), "1ms", "http://127.0.0.1:9");
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("does not answer"), "{stderr}");
+    for client in ["claude-code", "codex", "gemini", "cursor"] {
+        let (code, stdout, _) = hook(&gate, client, "{", "1ms", &gate.url);
+        assert_eq!(code, Some(2), "{client} {stdout}");
+        let printed = gate.works(&["doctor", "--client", client]);
+        assert_eq!(printed.matches("the tool was stopped").count(), 4, "{printed}");
+    }
+}
+
+#[test]
+fn setup_writes_one_entry_shows_it_first_and_takes_it_back() {
+    let gate = Gate::open();
+    let home = gate.path("home");
+    fs::create_dir_all(home.join(".cursor")).unwrap();
+    let file = home.join(".cursor/mcp.json");
+    let before = "{\n  \"z\": 1,\n  \"mcpServers\": {\"mine\": {\"command\": \"x\"}}\n}\n";
+    fs::write(&file, before).unwrap();
+    let (home, key) = (home.display().to_string(), key(&gate));
+    let run = |further: &[&str]| {
+        let run = gate.run_as(&[&["setup", "cursor", "--key-file", &key], further].concat(), &[("HOME", &home)]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.stdout
+    };
+    let shown = run(&["--diff"]);
+    assert!(shown.contains("+") && shown.contains("\"sluice\""), "{shown}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before, "showing changes nothing");
+    run(&["--hooks"]);
+    let once = fs::read_to_string(&file).unwrap();
+    assert!(once.starts_with("{\n  \"z\": 1,") && once.contains("\"mine\""), "{once}");
+    assert!(!once.contains("sga_"), "the key itself is nowhere");
+    run(&["--hooks"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), once, "again changes nothing");
+    run(&["--undo"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    assert!(!file.with_file_name("hooks.json").exists(), "what was not there is gone again");
+    let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
+    assert_eq!(left, 1, "nothing else is left behind");
+}
