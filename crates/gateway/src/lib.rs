@@ -7,10 +7,12 @@
 //! `rooms::rollback`. The gateway keeps time, ids and randomness outside: they are handed in.
 #![warn(missing_docs)]
 
+pub mod channels;
 pub mod config;
 pub mod corridor;
 pub mod doors;
 pub mod events;
+pub mod gate;
 mod gateway;
 pub mod keyring;
 pub mod keys;

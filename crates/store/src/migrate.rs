@@ -14,6 +14,7 @@ pub(crate) struct Migration {
 pub(crate) const ALL: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") },
     Migration { version: 2, sql: include_str!("../migrations/0002_gateway.sql") },
+    Migration { version: 3, sql: include_str!("../migrations/0003_gate.sql") },
 ];
 
 /// The schema this release writes.

@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State, TlsFiles,
-    Written,
+    Approvals, Batch, DatabaseSettings, Disk, Email, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State,
+    Telegram, TlsFiles, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 12] {
+fn pages() -> [Page; 14] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -33,6 +33,8 @@ fn pages() -> [Page; 12] {
         page::<Holds>(),
         page::<Batch>(),
         page::<Approvals>(),
+        page::<Telegram>(),
+        page::<Email>(),
         page::<Filesystem>(),
         page::<State>(),
         page::<Disk>(),
@@ -58,6 +60,8 @@ impl JsonSchema for Written {
             ("holds", generator.subschema_for::<Holds>()),
             ("batch", generator.subschema_for::<Batch>()),
             ("approvals", generator.subschema_for::<Approvals>()),
+            ("telegram", generator.subschema_for::<Telegram>()),
+            ("email", generator.subschema_for::<Email>()),
             ("filesystem", generator.subschema_for::<Filesystem>()),
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),

@@ -9,6 +9,7 @@ mod agents;
 mod approvals;
 mod calls;
 mod events;
+mod gate;
 mod holds;
 pub mod openapi;
 mod policy;

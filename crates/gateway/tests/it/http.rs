@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use crate::house::{House, Plan};
 
 /// A house with its doors open.
-struct Open {
-    house: House,
-    main: SocketAddr,
+pub(crate) struct Open {
+    pub(crate) house: House,
+    pub(crate) main: SocketAddr,
     stop: SocketAddr,
     _ends: watch::Sender<bool>,
     _tasks: JoinSet<()>,
@@ -28,23 +28,23 @@ struct Open {
 
 /// An answer, read whole.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
     body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-async fn open(plan: Plan) -> Open {
+pub(crate) async fn open(plan: Plan) -> Open {
     let house = House::new(plan).await;
     let (ends, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ async fn open(plan: Plan) -> Open {
 }
 
 /// Sends bytes and reads until the other side closes or the answer is whole.
-async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut read = Vec::new();
@@ -71,7 +71,7 @@ async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
     let body = body.map(ToString::to_string).unwrap_or_default();
     let auth = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
@@ -120,12 +120,13 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let path =
             path.replace("{key_id}", &format!("key_{:032x}", 1)).replace("{alert_id}", &format!("msg_{:032x}", 1));
         let path = path.replace("{allowance_id}", &format!("alw_{:032x}", 1));
+        let path = path.replace("{rule_id}", &format!("rule_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");
         let body = route.body.map(|_| json!({}));
         for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())]
         {
             let agent_may = matches!(route.access, Access::Agent | Access::Either(_));
-            if kind == "agent" && agent_may {
+            if kind == "agent" && agent_may || kind == "inbox" && route.access == Access::Inbox {
                 continue;
             }
             let answer = ask(open.main, route.method, &path, token, body.as_ref()).await;
@@ -138,7 +139,7 @@ async fn no_credential_opens_a_route_of_another_kind() {
             let answer = ask(open.main, route.method, &path, &house.viewer_token, body.as_ref()).await;
             assert_eq!(answer.code(), "identity.not_allowed", "a viewer at {} {path}", route.method);
         }
-        if route.access == Access::Agent {
+        if matches!(route.access, Access::Agent | Access::Inbox) {
             let answer = ask(open.main, route.method, &path, &house.operator_token, body.as_ref()).await;
             assert_eq!(answer.code(), "identity.wrong_kind", "an operator at {} {path}", route.method);
         }

@@ -9,7 +9,11 @@
 )]
 
 mod freeze;
+mod gate;
 mod house;
 mod http;
+mod mail;
+mod pages;
 mod runaway;
+mod telegram;
 mod walk;

@@ -7,6 +7,7 @@ mod batches;
 mod calls;
 mod doubt;
 mod freezing;
+mod gate;
 mod keys;
 mod lists;
 mod nodes;

@@ -58,7 +58,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let Some(hold) = own(gw, call, &visit).await? else { return ended(&visit, call).await };
     let wait = visit.wait()?;
     let told = answer::wait(gw, call, hold.id, wait).await;
-    let now = gw.store.hold(hold.id).await?.unwrap_or(hold);
+    let now = answer::present(gw, gw.store.hold(hold.id).await?.unwrap_or(hold)).await?;
     Ok(Reply::json(200, &view_of(call, &now, told)?))
 }
 

@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod gate;
 mod people;
 
 use sluice_core::refusal::Code;
@@ -87,5 +88,5 @@ const CALL: [Code; 42] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, admin::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES].into_iter().flatten()
 }
