@@ -12,8 +12,11 @@ use crate::clock::{Span, Timestamp};
 use crate::ids::{AgentName, ApprovalId, HoldId, ServiceName};
 
 pub mod allowance;
+pub mod card;
 pub mod diagram;
+pub mod mail;
 pub mod reply;
+pub mod voice;
 
 /// How long a question stays open unless configured.
 pub const DEFAULT_EXPIRY: Span = Span::from_hours(1);
@@ -137,6 +140,16 @@ pub enum ApprovalMove {
         /// When.
         at: Timestamp,
     },
+    /// A person says yes to other words than those asked about, for a client that acts by itself: the words are
+    /// handed back, and nothing here carries them out.
+    Reword {
+        /// Who.
+        by: Actor,
+        /// When.
+        at: Timestamp,
+        /// Until when it may be used.
+        valid_until: Timestamp,
+    },
     /// A person changes the action.
     Supersede {
         /// Who.
@@ -214,9 +227,10 @@ impl ApprovalState {
         use ApprovalState as S;
         let (from, attempted) = (self.word(), next.word());
         Ok(match (self, next) {
-            (S::Pending { expires_at }, M::Approve { at, .. } | M::Deny { at, .. } | M::Supersede { at, .. })
-                if at >= expires_at =>
-            {
+            (
+                S::Pending { expires_at },
+                M::Approve { at, .. } | M::Deny { at, .. } | M::Reword { at, .. } | M::Supersede { at, .. },
+            ) if at >= expires_at => {
                 return Err(ApprovalError::Expired { at: expires_at });
             }
             (S::Pending { .. }, M::Approve { by, at, answer, valid_until }) => match answer {
@@ -227,6 +241,9 @@ impl ApprovalState {
                 Answer::Deny | Answer::Amend => return Err(ApprovalError::NoEdge { from, attempted }),
             },
             (S::Pending { .. }, M::Deny { by, at }) => S::Denied { by, at },
+            (S::Pending { .. }, M::Reword { by, at, valid_until }) => {
+                S::Approved { by, at, answer: Answer::Amend, valid_until }
+            }
             (S::Pending { .. }, M::Supersede { by, at, replacement }) => S::Superseded { by, at, replacement },
             (S::Pending { expires_at }, M::Expire { at }) if at >= expires_at => S::Expired { at: expires_at },
             (S::Pending { expires_at }, M::Expire { .. }) => return Err(ApprovalError::NotYet { until: expires_at }),
@@ -250,7 +267,7 @@ impl ApprovalState {
                 return Err(ApprovalError::NotYet { until: valid_until });
             }
             (S::Approved { .. } | S::Consumed { .. }, M::Revoke { at }) => S::Revoked { at },
-            (_, M::Approve { .. } | M::Deny { .. } | M::Supersede { .. }) => {
+            (_, M::Approve { .. } | M::Deny { .. } | M::Reword { .. } | M::Supersede { .. }) => {
                 return Err(ApprovalError::AlreadyDecided { status: from });
             }
             (_, _) => return Err(ApprovalError::NoEdge { from, attempted }),
@@ -287,6 +304,7 @@ impl ApprovalMove {
         match self {
             Self::Approve { .. } => "approve",
             Self::Deny { .. } => "deny",
+            Self::Reword { .. } => "reword",
             Self::Supersede { .. } => "supersede",
             Self::Expire { .. } => "expire",
             Self::Withdraw { .. } => "withdraw",
@@ -328,6 +346,8 @@ pub enum Subject {
     Write,
     /// Every waiting write of one agent at one service, after its window tripped. May still grow.
     Batch,
+    /// What a client of the approval API wants to do by itself, in its own words.
+    Request,
 }
 
 /// One write under a question.

@@ -6,6 +6,7 @@
 
 mod approvals;
 mod batch;
+mod channels;
 mod check;
 mod database;
 mod disk;
@@ -39,8 +40,9 @@ use serde_json::Value;
 use sluice_core::policy::{Fault, MAX_BYTES};
 use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 
-pub use approvals::Approvals;
+pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
+pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -111,6 +113,10 @@ pub struct Config {
     pub batch: Batch,
     /// Questions put to people.
     pub approvals: Approvals,
+    /// The bot that asks people.
+    pub telegram: Telegram,
+    /// Mail that asks people.
+    pub email: Email,
     /// Folders agents may use.
     pub filesystem: Filesystem,
     /// How much agents may remember.
@@ -217,6 +223,8 @@ struct Written {
     holds: Holds,
     batch: Batch,
     approvals: Approvals,
+    telegram: Telegram,
+    email: Email,
     filesystem: Filesystem,
     state: State,
     disk: Disk,
@@ -237,6 +245,8 @@ impl Written {
             holds: Holds::read(reader),
             batch: Batch::read(reader),
             approvals: Approvals::read(reader),
+            telegram: Telegram::read(reader),
+            email: Email::read(reader),
             filesystem: Filesystem::read(reader),
             state: State::read(reader),
             disk: Disk::read(reader),
@@ -286,6 +296,8 @@ impl Written {
             holds: self.holds.clone(),
             batch: self.batch.clone(),
             approvals: self.approvals.clone(),
+            telegram: self.telegram.clone(),
+            email: self.email.clone(),
             filesystem: self.filesystem.clone(),
             state: self.state.clone(),
             disk: self.disk.clone(),
@@ -309,6 +321,8 @@ impl Written {
             self.holds.shown(),
             self.batch.shown(),
             self.approvals.shown(),
+            self.telegram.shown(),
+            self.email.shown(),
             self.filesystem.shown(),
             self.state.shown(),
             self.disk.shown(),

@@ -7,7 +7,7 @@ use sluice_core::audit::checkpoint::Signer;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
-use sluice_core::{Clock, Entropy, HoldId, Ids, NodeName, Span, Timestamp};
+use sluice_core::{ApprovalId, Clock, Entropy, HoldId, Ids, NodeName, Span, Timestamp};
 use sluice_store::{StopLane, Store};
 use tokio::sync::Notify;
 
@@ -91,7 +91,11 @@ pub struct Gateway {
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
     pub(crate) reloading: tokio::sync::Mutex<()>,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: Waiting<HoldId>,
+    /// Who waits for an answer to a question.
+    pub(crate) questions: Waiting<ApprovalId>,
+    /// There may be something to tell people.
+    pub(crate) letters: Notify,
     /// Something may be due now.
     pub(crate) due: Notify,
     /// Whether what agents can do has changed.
@@ -156,6 +160,8 @@ impl Gateway {
             workers: Workers::default(),
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
+            questions: Waiting::default(),
+            letters: Notify::new(),
             due: Notify::new(),
             changes: Changes::default(),
             phase: AtomicU8::new(0),
@@ -237,6 +243,13 @@ impl Gateway {
     pub(crate) fn moved(&self, hold: HoldId) {
         self.waiting.wake(hold);
         self.events.wrote();
+    }
+
+    /// A question was put or has its answer: whoever waits for it, or shows it to people, looks again.
+    pub(crate) fn asked(&self, question: ApprovalId) {
+        self.questions.wake(question);
+        self.events.wrote();
+        self.letters.notify_one();
     }
 
     pub(crate) fn forget_window(&self, hold: HoldId) {

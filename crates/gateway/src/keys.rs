@@ -93,7 +93,13 @@ pub fn hash_of(text: &str) -> Option<(KindWord, [u8; 32])> {
 /// A label for whoever holds a key: the first 12 hex digits of its SHA-256. Names, never opens anything.
 #[must_use]
 pub fn client_id(text: &str) -> String {
-    let mut hex = sluice_core::hex::encode(&Sha256::digest(text.as_bytes()));
+    label(&Sha256::digest(text.as_bytes()).into())
+}
+
+/// The same label, from the hash that is kept.
+#[must_use]
+pub fn label(hash: &[u8; 32]) -> String {
+    let mut hex = sluice_core::hex::encode(hash);
     hex.truncate(LABEL);
     hex
 }

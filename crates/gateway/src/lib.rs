@@ -8,11 +8,13 @@
 #![warn(missing_docs)]
 
 pub mod catalogue;
+pub mod channels;
 pub mod config;
 pub mod corridor;
 pub mod doors;
 pub mod egress;
 pub mod events;
+pub mod gate;
 mod gateway;
 pub mod keyring;
 pub mod keys;

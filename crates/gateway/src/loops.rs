@@ -5,6 +5,7 @@
 
 pub mod events;
 pub mod keep;
+pub mod outbox;
 pub mod policy;
 pub mod release;
 pub mod tools;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::gateway::Phase;
-use crate::{Gateway, No};
+use crate::{Gateway, No, channels};
 
 /// Most rows one recovery step takes.
 const PAGE: u32 = 500;
@@ -55,6 +56,10 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(keep::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(tools::run(Arc::clone(&gw), stop.clone()));
+    match channels::configured(&gw.config) {
+        Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &stop),
+        Err(why) => tracing::error!("people cannot be asked over their channels: {why}"),
+    }
     loops.spawn(policy::run(Arc::clone(&gw), stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

@@ -355,7 +355,21 @@ impl Admission {
         Admitted::Held { hold: self.hold, not_before }
     }
 
-    fn place<T: Tx>(&self, desk: &mut Desk<'_, T>, state: HoldState, tier: Tier) {
+    /// The write of a changed action, waiting for the yes that comes with it. It belongs to the call it was asked in.
+    pub(crate) fn place_amended<T: Tx>(&self, desk: &mut Desk<'_, T>, call: CallId) -> Hold {
+        let tier = self.tier.raise(Tier::ApprovalRequired);
+        let named = Self { call, idempotency_key: None, ..self.clone() };
+        let hold = named.place(desk, HoldState::AwaitingApproval { approval: self.approval }, tier);
+        self.count(desk);
+        hold
+    }
+
+    /// The question about one write.
+    pub(crate) fn question_for(&self, now: Timestamp) -> Approval {
+        self.question(now, Subject::Write)
+    }
+
+    fn place<T: Tx>(&self, desk: &mut Desk<'_, T>, state: HoldState, tier: Tier) -> Hold {
         let hold = Hold {
             id: self.hold,
             call: self.call,
@@ -393,6 +407,7 @@ impl Admission {
                 params![self.action.agent(), key.as_str(), self.action.digest(), self.call, self.hold, life],
             );
         }
+        hold
     }
 
     /// Refused for good. The key is not kept: a changed policy may answer differently.

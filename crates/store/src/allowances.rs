@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use sluice_core::Actor;
 use sluice_core::action::Action;
+use sluice_core::approval::Answer;
 use sluice_core::approval::allowance::{
-    Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Why,
+    self, Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Why,
 };
 use sluice_core::audit::Fact;
 use sluice_core::ids::{AllowanceId, RuleId, SessionId};
 use sluice_core::recipients;
 
+use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
@@ -27,6 +29,8 @@ macro_rules! select {
 
 const ONE_LOCKED: &str = select!("WHERE id = ?1 /*lock*/");
 const OF_ASKER: &str = select!("WHERE asker = ?1 AND revoked_at IS NULL ORDER BY given_at, id");
+const OF_ASKER_LOCKED: &str = select!("WHERE asker = ?1 AND revoked_at IS NULL ORDER BY given_at, id /*lock*/");
+const BY_RULE: &str = select!("WHERE rule = ?1 /*lock*/");
 const ALL: &str = select!("ORDER BY given_at, id LIMIT ?1");
 const GIVE: &str = "INSERT INTO allowances (id, rule, session, asker, covers, domains, given_at, given_by, expires_at, \
      uses_left, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1)";
@@ -94,6 +98,32 @@ pub(crate) async fn spend<T: Tx>(
     Ok(true)
 }
 
+/// Lets a standing yes answer a question of the approval API, if there is one. Counts the use; gives the menu's line
+/// and, for a standing rule, its id.
+pub(crate) async fn spend_on<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    question: &Question<'_>,
+    by: &Actor,
+) -> Result<Option<(Answer, Option<RuleId>)>, StoreError> {
+    let rows = desk.rows(OF_ASKER_LOCKED, params![asker_text(question.asker)]).await?;
+    let given = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+    let Some(found) = allowance::answering(given.iter().map(|(allowance, _)| allowance), question) else {
+        return Ok(None);
+    };
+    let (id, answer) = match &found.scope {
+        Scope::Standing { rule } => (found.id, (Answer::Always, Some(*rule))),
+        Scope::Session { .. } => (found.id, (Answer::Session, None)),
+    };
+    let version = given.iter().find(|(allowance, _)| allowance.id == id).map_or(0, |(_, version)| *version);
+    if let Ok(spent) = found.clone().spend(question)
+        && let Some(left) = spent.bounds.uses_left
+    {
+        desk.write_one(SPENT, params![id, version, left]);
+    }
+    desk.record(Fact::new("allowance.used", by.clone()).with("allowance", id));
+    Ok(Some(answer))
+}
+
 /// Takes a standing yes back.
 pub(crate) struct Revoke {
     pub id: AllowanceId,
@@ -110,6 +140,69 @@ impl UseCase for Revoke {
         desk.write_one(REVOKE, params![self.id, version, &self.by, now]);
         desk.record(Fact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
         Ok(())
+    }
+}
+
+/// Takes an allow rule back, for its own client or for a person.
+pub(crate) struct RevokeRule {
+    pub rule: RuleId,
+    /// Only if it is this one's.
+    pub asker: Option<Asker>,
+    pub by: Actor,
+}
+
+impl UseCase for RevokeRule {
+    type Out = Allowance;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Allowance, StoreError> {
+        let missing = || StoreError::NotFound { what: "allow rule" };
+        let row = desk.row(BY_RULE, params![self.rule.bits()]).await?.ok_or_else(missing)?;
+        let (allowance, version) = decode(row)?;
+        // SECURITY: somebody else's rule does not exist, to whoever is not a person.
+        if self.asker.as_ref().is_some_and(|asker| *asker != allowance.asker) {
+            return Err(missing());
+        }
+        let (id, now) = (allowance.id, desk.now);
+        let revoked = allowance.revoke(self.by.clone(), now).map_err(|_| missing())?;
+        desk.write_one(REVOKE, params![id, version, &self.by, now]);
+        desk.record(Fact::new("allowance.revoked", self.by.clone()).with("allowance", id));
+        Ok(revoked)
+    }
+}
+
+/// A standing yes that a person gives by itself, without a question.
+pub(crate) struct Grant {
+    pub allowance: Allowance,
+    pub by: Actor,
+}
+
+impl UseCase for Grant {
+    type Out = ();
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: no credential an agent holds allows anything.
+        match &self.by {
+            Actor::Person(_) | Actor::Operator(_) => {}
+            Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
+        }
+        give(desk, &self.allowance, &self.by);
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Takes an allow rule back. Whoever is named as its asker can take back their own only.
+    ///
+    /// # Errors
+    /// When there is none that still counts.
+    pub async fn revoke_rule(&self, rule: RuleId, asker: Option<Asker>, by: Actor) -> Result<Allowance, StoreError> {
+        self.submit(RevokeRule { rule, asker, by }).await
+    }
+
+    /// Writes down a standing yes a person gives by itself.
+    ///
+    /// # Errors
+    /// When it is not given by a person, or cannot be recorded.
+    pub async fn grant(&self, allowance: Allowance, by: Actor) -> Result<(), StoreError> {
+        self.submit(Grant { allowance, by }).await
     }
 }
 

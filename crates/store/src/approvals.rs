@@ -13,8 +13,10 @@ use sluice_core::{Actor, AgentName, ApprovalId, Digest, HoldId, ServiceName, Spa
 use crate::allowances;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::freezes;
 use crate::holds::{self, Why};
 use crate::outbox::{self, Message, Severity};
+use crate::requests;
 use crate::sql::{Row, Tx, params};
 
 macro_rules! select {
@@ -77,6 +79,8 @@ pub enum Ruling {
         /// What the person wrote along.
         note: Option<String>,
     },
+    /// Yes, but to these words, for a client that acts by itself.
+    Reword(String),
     /// For a batch: which of its writes.
     Choose(Choice),
 }
@@ -278,6 +282,11 @@ impl UseCase for Decision {
         if desk.now >= expires_at {
             return Ok(Decided::Already(expire(desk, approval).await?));
         }
+        if approval.subject == Subject::Request && !matches!(self.ruling, Ruling::Deny { .. }) {
+            requests::same_words(desk, approval.id, self.shown).await?;
+            // A client that acts by itself is not held at the release of a write: a freeze stops the yes.
+            freezes::refuse_if_frozen(desk, &approval.agent, &approval.service).await?;
+        }
         let items = items(desk.tx(), approval.id).await?;
         let allowed = self.allowed(&approval, &items)?;
         let mut waiting = Vec::with_capacity(items.len());
@@ -293,10 +302,14 @@ impl Decision {
     fn allowed(&self, approval: &Approval, items: &[approval::Item]) -> Result<Vec<u32>, StoreError> {
         let all = || items.iter().map(|item| item.place).collect();
         match (&self.ruling, approval.subject) {
-            (Ruling::Deny { .. }, Subject::Write | Subject::Batch) => Ok(Vec::new()),
-            (Ruling::Allow { answer: Answer::Deny | Answer::Amend, .. } | Ruling::Choose(_), Subject::Write) => {
-                Err(StoreError::NotOffered)
-            }
+            (Ruling::Deny { .. }, Subject::Write | Subject::Batch | Subject::Request) => Ok(Vec::new()),
+            (Ruling::Reword(_), Subject::Request) => Ok(Vec::new()),
+            (Ruling::Reword(_), Subject::Write | Subject::Batch) => Err(StoreError::NotOffered),
+            (
+                Ruling::Allow { answer: Answer::Deny | Answer::Amend, .. } | Ruling::Choose(_),
+                Subject::Write | Subject::Request,
+            ) => Err(StoreError::NotOffered),
+            (Ruling::Allow { .. }, Subject::Request) => Ok(Vec::new()),
             (Ruling::Allow { .. }, Subject::Write) => {
                 let shown = self.shown.is_none_or(|shown| items.iter().all(|item| item.digest == shown));
                 if shown { Ok(all()) } else { Err(StoreError::Conflict) }
@@ -359,6 +372,7 @@ impl Decision {
                 approval.note.clone_from(note);
                 None
             }
+            Ruling::Reword(_) => Some(Answer::Amend),
             Ruling::Choose(_) => (!places.is_empty()).then_some(Answer::Once),
         };
         let step = match answer {
@@ -366,11 +380,17 @@ impl Decision {
                 // Many writes at once leave at a pace; the last of them must not find its yes lapsed.
                 let pace = Span::from_secs(2 * u64::from(approval.items.saturating_sub(1)));
                 let valid_until = now + approval::validity(delay) + pace;
-                ApprovalMove::Approve { by: self.by.clone(), at: now, answer, valid_until }
+                match &self.ruling {
+                    Ruling::Reword(_) => ApprovalMove::Reword { by: self.by.clone(), at: now, valid_until },
+                    _ => ApprovalMove::Approve { by: self.by.clone(), at: now, answer, valid_until },
+                }
             }
             None => ApprovalMove::Deny { by: self.by.clone(), at: now },
         };
         let approval = shift(desk, approval, step, &why)?;
+        if let Ruling::Reword(text) = &self.ruling {
+            requests::reword(desk, approval.id, text);
+        }
         if let (Some(Answer::Session | Answer::Always), Some(allowance)) = (answer, &self.allowance) {
             allowances::give(desk, allowance, &self.by);
         }
@@ -478,11 +498,11 @@ pub(crate) fn take_back<T: Tx>(desk: &mut Desk<'_, T>, approval: Approval, why: 
     let step = match (approval.subject, &approval.state) {
         // A batch card goes on asking about the others.
         (Subject::Batch, _) => return Ok(()),
-        (Subject::Write, ApprovalState::Pending { .. }) => ApprovalMove::Withdraw { at },
-        (Subject::Write, ApprovalState::Approved { .. } | ApprovalState::Consumed { .. }) => {
+        (Subject::Write | Subject::Request, ApprovalState::Pending { .. }) => ApprovalMove::Withdraw { at },
+        (Subject::Write | Subject::Request, ApprovalState::Approved { .. } | ApprovalState::Consumed { .. }) => {
             ApprovalMove::Revoke { at }
         }
-        (Subject::Write, _) => return Ok(()),
+        (Subject::Write | Subject::Request, _) => return Ok(()),
     };
     shift(desk, approval, step, why).map(drop)
 }
@@ -491,6 +511,7 @@ fn subject_word(subject: Subject) -> &'static str {
     match subject {
         Subject::Write => "write",
         Subject::Batch => "batch",
+        Subject::Request => "request",
     }
 }
 
@@ -500,6 +521,7 @@ pub(crate) fn decode(row: Row) -> Result<Approval, StoreError> {
     let subject = match row.text()?.as_str() {
         "write" => Subject::Write,
         "batch" => Subject::Batch,
+        "request" => Subject::Request,
         _ => return Err(row.impossible("an unknown subject")),
     };
     let (agent, service, asked_at) = (row.parsed()?, row.parsed()?, row.time()?);

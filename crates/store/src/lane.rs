@@ -41,7 +41,7 @@ impl StopLane<'_> {
     pub async fn decide(&self, decision: Decision) -> Result<Decided, StoreError> {
         match decision.ruling {
             Ruling::Deny { .. } => self.submit(decision).await,
-            Ruling::Allow { .. } | Ruling::Choose(_) => self.0.decide(decision).await,
+            Ruling::Allow { .. } | Ruling::Choose(_) | Ruling::Reword(_) => self.0.decide(decision).await,
         }
     }
 

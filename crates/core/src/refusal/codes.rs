@@ -225,6 +225,12 @@ codes! {
     ApprovalUnclearReply = "approval.unclear_reply", 422, AfterChange,
         "the reply is not one of the six answers, so nothing was decided",
         "reply with one of the six lines of the menu; 4 and 5 need a text, the others stand alone";
+    ApprovalTooLate = "approval.too_late", 410, Never,
+        "the question had expired before this answer came, so nothing was decided",
+        "silence was the answer; if it is still wanted, ask a new question";
+    ApprovalNotPending = "approval.not_pending", 409, Never,
+        "the question already has its answer",
+        "read the question: it says who decided and when; an answer stands once it is given";
     ApprovalWithdrawn = "approval.withdrawn", 409, Never,
         "the question was withdrawn because its write went away",
         "if the write is still wanted, make the call again as a new one";

@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, Egress, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State,
-    TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Limits, Log, Sessions,
+    State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 15] {
+fn pages() -> [Page; 17] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -33,6 +33,8 @@ fn pages() -> [Page; 15] {
         page::<Holds>(),
         page::<Batch>(),
         page::<Approvals>(),
+        page::<Telegram>(),
+        page::<Email>(),
         page::<Filesystem>(),
         page::<State>(),
         page::<Disk>(),
@@ -61,6 +63,8 @@ impl JsonSchema for Written {
             ("holds", generator.subschema_for::<Holds>()),
             ("batch", generator.subschema_for::<Batch>()),
             ("approvals", generator.subschema_for::<Approvals>()),
+            ("telegram", generator.subschema_for::<Telegram>()),
+            ("email", generator.subschema_for::<Email>()),
             ("filesystem", generator.subschema_for::<Filesystem>()),
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 use sluice_core::policy::Place;
 use sluice_core::policy::reading::{Kind, Node, escape};
-use sluice_core::{AgentName, NodeName, Span};
+use sluice_core::{AgentName, NodeName, PersonName, Span};
 
 use super::size::Size;
 
@@ -243,6 +243,7 @@ macro_rules! names {
 names! {
     NodeName, "a node's name";
     AgentName, "an agent's name";
+    PersonName, "a person's name";
 }
 
 impl<T: Setting> Setting for Option<T> {

@@ -10,6 +10,7 @@ mod approvals;
 pub(crate) mod calls;
 mod egress;
 mod events;
+mod gate;
 mod holds;
 pub mod openapi;
 mod policy;

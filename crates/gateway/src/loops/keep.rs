@@ -48,6 +48,7 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
         gw.store.beat().await?;
     }
     for approval in gw.store.expire_approvals(PAGE).await? {
+        gw.asked(approval);
         if let Some(card) = gw.store.approval(approval).await? {
             card.items.iter().for_each(|item| gw.moved(item.hold));
         }

@@ -70,6 +70,7 @@ pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Re
     loop {
         let woken = waiter.woken();
         let row = gw.store.hold(hold).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+        let row = present(gw, row).await?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
         if is_over(&row.state) || left == Span::ZERO {
             return tell(gw, call, &row).await;
@@ -77,6 +78,22 @@ pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Re
         // Another node may move it without waking us.
         let nap = left.min(Span::from_millis(500));
         let _either = tokio::time::timeout(nap.as_duration(), woken).await;
+    }
+}
+
+/// The write that took a write's place, if a person changed it; the write itself otherwise.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn present(gw: &Gateway, row: Hold) -> Result<Hold, No> {
+    let (HoldState::Denied { .. }, Some(consent)) = (&row.state, row.consent) else { return Ok(row) };
+    let Some(card) = gw.store.approval(consent).await? else { return Ok(row) };
+    let ApprovalState::Superseded { replacement, .. } = card.approval.state else { return Ok(row) };
+    let changed = gw.store.approval(replacement).await?;
+    let item = changed.as_ref().and_then(|card| card.items.first());
+    match item {
+        Some(item) => Ok(gw.store.hold(item.hold).await?.unwrap_or(row)),
+        None => Ok(row),
     }
 }
 

@@ -50,6 +50,9 @@ pub(crate) async fn place(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
         Admitted::Again { call, hold } => (call, hold),
         Admitted::Blocked => return Err(No::new(Code::PolicyBlocked)),
     };
+    if let Admitted::Awaiting { approval, .. } = admitted {
+        gw.asked(approval);
+    }
     if let Admitted::Held { not_before, .. } = admitted {
         gw.opened_window(hold, not_before.since(gw.now()));
         if asked.checked().delay() == Span::ZERO {
@@ -83,7 +86,7 @@ fn only_checked(action: &Action) -> Action {
         .unwrap_or_else(|| action.clone())
 }
 
-fn admission(gw: &Gateway, asked: &Asked) -> Admission {
+pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
     let (checked, ids) = (asked.checked(), gw.ids.as_ref());
     let known = checked.known();
     let mut record_key = [0; 32];

@@ -186,6 +186,21 @@ impl Visitor {
         }
     }
 
+    /// The inbox, if it is one.
+    #[must_use]
+    pub fn inbox(&self) -> Option<&str> {
+        match &self.key.kind {
+            KeyKind::Inbox(name) => Some(name),
+            KeyKind::Agent(_) | KeyKind::Operator(..) => None,
+        }
+    }
+
+    /// The label of the client that holds the credential: the first 12 hex digits of its hash.
+    #[must_use]
+    pub fn client_id(&self) -> String {
+        keys::label(&self.key.hash)
+    }
+
     /// Which credential.
     #[must_use]
     pub fn key(&self) -> KeyId {
@@ -206,6 +221,12 @@ impl Visitor {
 }
 
 impl Known {
+    /// A call in an agent's name that a person has changed. The agent and its session were known when it asked.
+    pub(crate) fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: Wish) -> Self {
+        let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
+        Self { call, agent, session, door: "people", request, wish }
+    }
+
     /// The call's id.
     #[must_use]
     pub fn call(&self) -> CallId {

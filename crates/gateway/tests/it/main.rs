@@ -10,13 +10,17 @@
 
 mod canaries;
 mod freeze;
+mod gate;
 mod house;
 mod http;
+mod mail;
 mod mcp;
 mod offer;
 mod outside;
+mod pages;
 mod runaway;
 mod ssrf;
+mod telegram;
 mod walk;
 mod ways_out;
 mod zoo;

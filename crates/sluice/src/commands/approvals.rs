@@ -67,6 +67,19 @@ enum Verb {
     /// Say yes, and to the like from now on
     #[command(before_help = "Examples:\n  sluice approvals always appr_0193f2")]
     Always(decide::Standing),
+    /// Say yes, with a note for the agent
+    Note(decide::Note),
+    /// Change it, then say yes: other arguments for a write, another text for a client's request
+    Modify(decide::Modify),
+    /// Answer a question with options by its letter, or in your own words
+    Choose(decide::Choose),
+    /// Show how people have decided in the last week: how often yes, and how fast
+    #[command(before_help = "Examples:\n  sluice approvals stats")]
+    Stats {
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
     /// Wait for the answer; ends with 6 for a no, with 8 if there is none in time
     #[command(before_help = "Examples:\n  sluice approvals wait appr_0193f2 --timeout 10m")]
     Wait {
@@ -107,6 +120,10 @@ impl Approvals {
             Verb::Deny(deny) => deny.run(&client, screen),
             Verb::Session(standing) => standing.run("session", &client, screen),
             Verb::Always(standing) => standing.run("always", &client, screen),
+            Verb::Note(note) => note.run(&client, screen),
+            Verb::Modify(modify) => modify.run(&client, screen),
+            Verb::Choose(choose) => choose.run(&client, screen),
+            Verb::Stats { json } => stats(&client, screen, json),
             Verb::Wait { id, timeout, json } => {
                 let approval = wait(&client, &client.id(Kind::Approvals, &id)?, timeout)?;
                 heard_or_not(if json {
@@ -186,6 +203,28 @@ fn follow(client: &Client, screen: &Screen, json: bool) -> Result<Exit, Failure>
             None => client.pause(LOOK.as_duration()),
         }
     }
+}
+
+/// How people decide.
+fn stats(client: &Client, screen: &Screen, json: bool) -> Result<Exit, Failure> {
+    let stats = client.ask(&Ask::get("/v1/approvals/stats"))?;
+    if json {
+        screen.json(&stats)?;
+        return Ok(Exit::Ok);
+    }
+    screen.line(format_args!("{} open; decisions of the last 7 days:", shown(&stats, "open")))?;
+    let mut table = Table::new(&["who", "approved", "denied", "rate", "median", "note"]);
+    for person in stats.get("people").and_then(Value::as_array).into_iter().flatten() {
+        let rate = person.get("approval_rate").and_then(Value::as_f64).unwrap_or_default();
+        let median = Span::from_millis(person.get("median_ms").and_then(Value::as_u64).unwrap_or_default());
+        let hasty = person.get("hasty").and_then(Value::as_bool) == Some(true);
+        let note = if hasty { "faster than one can read" } else { "" };
+        let cell = |name| shown(person, name);
+        let rate = format!("{:.0} %", rate * 100.0);
+        table.row(&[cell("by"), cell("approved"), cell("denied"), rate, median.to_string(), note.into()]);
+    }
+    table.print(screen, "nobody has decided anything")?;
+    Ok(Exit::Ok)
 }
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {

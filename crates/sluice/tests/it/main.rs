@@ -3,6 +3,7 @@
 
 mod about;
 mod answering;
+mod asking;
 mod audit;
 mod gate;
 mod holding;

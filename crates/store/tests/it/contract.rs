@@ -8,6 +8,7 @@ mod calls;
 mod doubt;
 pub mod egress;
 mod freezing;
+mod gate;
 mod keys;
 mod lists;
 mod nodes;

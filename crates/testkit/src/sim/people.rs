@@ -190,7 +190,7 @@ impl Sim {
         let seen = card.approval.items;
         let ruling = match (card.approval.subject, self.random.below(10)) {
             (_, 0..2) => Ruling::Deny { note: None },
-            (Subject::Write, _) => Ruling::Allow { answer: Answer::Once, note: None },
+            (Subject::Write | Subject::Request, _) => Ruling::Allow { answer: Answer::Once, note: None },
             (Subject::Batch, 2..6) => Ruling::Choose(Choice::All { seen }),
             (Subject::Batch, 6..8) => Ruling::Choose(Choice::First(seen / 2)),
             (Subject::Batch, _) => {

@@ -71,7 +71,7 @@ pub(crate) async fn standing(
 ) -> Result<CallView, No> {
     let Some(hold) = own(gw, call, agent).await? else { return ended(gw, call, agent).await };
     let told = answer::wait(gw, call, hold.id, wait).await;
-    let now = gw.store.hold(hold.id).await?.unwrap_or(hold);
+    let now = answer::present(gw, gw.store.hold(hold.id).await?.unwrap_or(hold)).await?;
     view_of(call, &now, told)
 }
 

@@ -48,6 +48,7 @@ pub fn document() -> Value {
             "securitySchemes": {
                 "agent": {"type": "http", "scheme": "bearer", "description": "An agent key, sga_…"},
                 "operator": {"type": "http", "scheme": "bearer", "description": "An operator token, sgo_…"},
+                "inbox": {"type": "http", "scheme": "bearer", "description": "An inbox key, sgi_…"},
             },
         },
     })
@@ -123,6 +124,7 @@ fn security(access: Access) -> Value {
     match access {
         Access::Open => json!([]),
         Access::Agent => json!([{"agent": []}]),
+        Access::Inbox => json!([{"inbox": []}]),
         Access::Operator(_) => json!([{"operator": []}]),
         Access::Either(_) => json!([{"agent": []}, {"operator": []}]),
     }

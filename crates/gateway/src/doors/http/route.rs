@@ -29,6 +29,8 @@ pub enum Access {
     Agent,
     /// Operators with at least this role.
     Operator(Role),
+    /// Mailboxes and pollers that hand in the replies of people.
+    Inbox,
     /// Agents, about themselves; operators with at least this role, about everyone.
     Either(Role),
 }
@@ -150,6 +152,7 @@ impl Access {
         let fits = match (self, role) {
             (Self::Open, _) => true,
             (Self::Agent | Self::Either(_), None) => visitor.agent().is_some(),
+            (Self::Inbox, _) => visitor.inbox().is_some(),
             (Self::Agent, Some(_)) | (Self::Operator(_), None) => false,
             (Self::Operator(least) | Self::Either(least), Some(role)) => {
                 if role < least {

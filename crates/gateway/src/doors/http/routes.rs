@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod gate;
 mod out;
 mod people;
 
@@ -104,5 +105,5 @@ const CALL: [Code; 58] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, admin::ROUTES, out::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES].into_iter().flatten()
 }

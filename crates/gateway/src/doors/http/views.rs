@@ -144,7 +144,7 @@ pub struct HoldView {
 pub struct ApprovalView {
     /// Its id.
     pub approval_id: String,
-    /// `write` for one, `batch` for many.
+    /// `write` for one, `batch` for many, `request` for what a client does by itself.
     pub subject: String,
     /// Who asks.
     pub agent: String,
@@ -174,6 +174,9 @@ pub struct ApprovalView {
     /// The writes, in the order of the card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<HoldView>,
+    /// What a client wants to do by itself, in its own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Value>,
 }
 
 /// A freeze in force.
@@ -431,6 +434,7 @@ impl ApprovalView {
             subject: match approval.subject {
                 Subject::Write => "write".into(),
                 Subject::Batch => "batch".into(),
+                Subject::Request => "request".into(),
             },
             agent: approval.agent.to_string(),
             service: approval.service.to_string(),
@@ -443,6 +447,7 @@ impl ApprovalView {
             answer,
             note: approval.note.clone(),
             writes,
+            request: None,
         }
     }
 }

@@ -40,6 +40,9 @@ pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -
         line("what", shown(write, "capability"))?;
         arguments(write, screen)?;
     }
+    if let Some(request) = approval.get("request") {
+        return wish(approval, request, screen);
+    }
     line("why", reason(approval, why))?;
     let items = approval.get("items").and_then(Value::as_u64).unwrap_or(0);
     let items = usize::try_from(items).unwrap_or(usize::MAX);
@@ -52,6 +55,26 @@ pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -
     for write in writes(approval) {
         line("digest", short(text(write, "digest")))?;
     }
+    answer(approval, screen)
+}
+
+/// What a client wants to do by itself, in its own words.
+fn wish(approval: &Value, request: &Value, screen: &Screen) -> Result<(), Failure> {
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
+    line("what", format!("{} ({})", shown(request, "title"), shown(request, "action_type")))?;
+    line("client", format!("{}, session {}", shown(request, "client_id"), shown(request, "session_id")))?;
+    screen.line("in its own words")?;
+    for words in visible::lines(text(request, "preview")) {
+        screen.line(format_args!("    | {words}"))?;
+    }
+    let options = request.get("options").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for (option, letter) in options.iter().zip('A'..='Z') {
+        line(&letter.to_string(), visible::value(option))?;
+    }
+    if approval.get("expires_at").is_some() {
+        line("until", until(text(approval, "expires_at"), screen))?;
+    }
+    line("digest", short(text(request, "digest")))?;
     answer(approval, screen)
 }
 

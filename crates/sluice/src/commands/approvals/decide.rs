@@ -67,6 +67,50 @@ pub(super) struct Standing {
     sure: Sure,
 }
 
+/// Say yes, with a note for the agent.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice approvals note appr_0193f2 'add logs'")]
+pub(super) struct Note {
+    /// Its id, or the beginning of it
+    id: String,
+    /// What to tell the agent along
+    text: String,
+    #[command(flatten)]
+    sure: Sure,
+}
+
+/// Change it, then say yes.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice approvals modify appr_0193f2 --arguments changed.json\n  sluice approvals modify appr_0193f2 --text 'npm test'"
+)]
+pub(super) struct Modify {
+    /// Its id, or the beginning of it
+    id: String,
+    /// File with all arguments of the changed write, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "text", required_unless_present = "text")]
+    arguments: Option<std::path::PathBuf>,
+    /// The changed text of a client's request
+    #[arg(long)]
+    text: Option<String>,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+/// Answer a question with options.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice approvals choose appr_0193f2 B")]
+pub(super) struct Choose {
+    /// Its id, or the beginning of it
+    id: String,
+    /// The letter of an option, or an answer of your own
+    answer: String,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
 /// How sure a yes is.
 #[derive(Debug, Args)]
 struct Sure {
@@ -117,6 +161,41 @@ impl Standing {
                 .hint("sluice approvals approve ID --all, --first N or --only ID…"));
         }
         self.sure.decide(client, screen, &approval, json!({"decision": word, "note": self.note}))
+    }
+}
+
+impl Note {
+    pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        let approval = fetch(client, &client.id(Kind::Approvals, &self.id)?)?;
+        self.sure.decide(client, screen, &approval, json!({"decision": "approve", "note": self.text}))
+    }
+}
+
+impl Modify {
+    pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        let id = client.id(Kind::Approvals, &self.id)?;
+        let arguments: Option<Value> = match &self.arguments {
+            None => None,
+            Some(file) => {
+                let bad = |why: String| Failure::new(Exit::Usage, "the changed arguments cannot be used").why(why);
+                let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
+                Some(serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?)
+            }
+        };
+        let body = json!({"decision": "modify", "arguments": arguments, "text": self.text});
+        say(&client.ask(&Ask::post(decision(&id)).body(body))?, self.json, screen)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Choose {
+    pub(super) fn run(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        let id = client.id(Kind::Approvals, &self.id)?;
+        let letter = self.answer.trim();
+        let note = if letter.chars().count() == 1 { letter.to_uppercase() } else { self.answer.clone() };
+        let body = json!({"decision": "choose", "note": note});
+        say(&client.ask(&Ask::post(decision(&id)).body(body))?, self.json, screen)?;
+        Ok(Exit::Ok)
     }
 }
 

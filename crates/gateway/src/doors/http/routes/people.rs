@@ -1,10 +1,11 @@
 //! What people decide and stop.
 
 use sluice_core::refusal::Code;
+use sluice_store::Role;
 
-use super::{AGENT, APPROVER, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, handler, shape};
-use crate::doors::http::route::{Param, Route};
-use crate::doors::http::{approvals, holds, status, views};
+use super::{AGENT, APPROVER, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, WAIT, handler, shape};
+use crate::doors::http::route::{Access, Param, Route};
+use crate::doors::http::{approvals, gate, holds, status, views};
 
 /// The routes.
 pub const ROUTES: &[Route] = &[
@@ -125,8 +126,8 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/approvals",
         name: "listApprovals",
-        about: "Lists questions, the newest first.",
-        access: VIEWER,
+        about: "Lists questions, the newest first: a client's own requests, or everything for an operator.",
+        access: Access::Either(Role::Viewer),
         stops: true,
         query: &[CURSOR, LIMIT, AGENT, STATE],
         body: None,
@@ -138,12 +139,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/approvals/{approval_id}",
         name: "getApproval",
-        about: "Shows a question with the writes it covers. Never decides.",
-        access: VIEWER,
+        about: "Shows a question: to a client how its request stands, to an operator what it covers. Never decides.",
+        access: Access::Either(Role::Viewer),
         stops: true,
-        query: &[],
+        query: &[WAIT],
         body: None,
-        answers: &[(200, shape!(views::ApprovalView))],
+        answers: &[(200, shape!(gate::Seen))],
         refusals: &[Code::ApprovalNotFound],
         handler: handler!(approvals::show),
     },
@@ -156,8 +157,12 @@ pub const ROUTES: &[Route] = &[
         stops: true,
         query: &[],
         body: shape!(approvals::Decide),
-        answers: &[(200, shape!(views::ApprovalView))],
+        answers: &[(200, shape!(views::ApprovalView)), (202, shape!(views::ApprovalView))],
         refusals: &[
+            Code::FreezeActive,
+            Code::LeakFound,
+            Code::PolicyBlocked,
+            Code::SchemaUnknownArgument,
             Code::ApprovalNotFound,
             Code::ApprovalAlreadyDecided,
             Code::ApprovalNotOffered,

@@ -1,0 +1,281 @@
+//! The card: what a person is shown before they answer, rendered by us from the action itself.
+//!
+//! Takes actions or a client's own words, and how much room there is; gives text. Promise: whatever says who, where
+//! or how much is shown whole or the card says that it is not and cannot be approved here; nothing in it can hide,
+//! move or imitate a line of the card; what an agent wrote is quoted as such.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::action::Action;
+use crate::policy::reading::is_unsafe;
+
+/// Arguments that say who, where or how much. They are never cut.
+const TARGETS: [&str; 22] = [
+    "to",
+    "cc",
+    "bcc",
+    "recipients",
+    "recipient",
+    "attendees",
+    "url",
+    "urls",
+    "host",
+    "path",
+    "paths",
+    "channel",
+    "account",
+    "amount",
+    "currency",
+    "from",
+    "source",
+    "destination",
+    "target",
+    "id",
+    "ids",
+    "command",
+];
+/// Longest other text that is shown whole, in characters.
+const LONG: usize = 700;
+/// How much of a longer one is shown from its front and its end.
+const FRONT: usize = 450;
+const END: usize = 150;
+/// Writes of a batch shown one by one.
+const SAMPLES: usize = 5;
+
+/// What fits on a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// The text.
+    pub text: String,
+    /// Whether everything that says who, where or how much is on it.
+    pub whole: bool,
+}
+
+/// One line with nothing invisible in it.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            c if is_unsafe(c) => {
+                // Writing to a string cannot fail.
+                let _ = write!(shown, "{}", c.escape_unicode());
+            }
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// One write.
+#[must_use]
+pub fn write(action: &Action, room: usize) -> Shown {
+    let mut text = format!("{}\n", visible(action.capability().as_str()));
+    if let Some(account) = action.account() {
+        let _ = writeln!(text, "account: {}", visible(account));
+    }
+    // Who and where come first: if something has to go, it is the end.
+    let (targets, others): (Vec<_>, Vec<_>) = action.arguments().iter().partition(|(name, _)| is_target(name));
+    for (name, value) in &targets {
+        argument(&mut text, name, value, false);
+    }
+    let whole = text.chars().count() <= room;
+    for (name, value) in &others {
+        argument(&mut text, name, value, true);
+    }
+    fit(text, room, whole)
+}
+
+/// Many writes at once: how many, what is the same in all, what differs, and what stands out.
+#[must_use]
+pub fn batch(actions: &[&Action], room: usize) -> Shown {
+    let mut text = String::new();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for action in actions {
+        *kinds.entry(action.capability().as_str()).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds.iter().map(|(name, count)| format!("{count} x {}", visible(name))).collect();
+    let _ = writeln!(text, "{} writes at once: {}", actions.len(), kinds.join(", "));
+    let names: BTreeSet<&String> = actions.iter().flat_map(|action| action.arguments().keys()).collect();
+    let mut varying = Vec::new();
+    for name in names {
+        let values: Vec<Option<&Value>> = actions.iter().map(|action| action.arguments().get(name)).collect();
+        match values.first() {
+            Some(Some(value)) if values.iter().all(|other| *other == Some(*value)) => {
+                argument(&mut text, name, value, true);
+            }
+            _ => varying.push((name, values)),
+        }
+    }
+    for (name, values) in varying {
+        let distinct: BTreeSet<String> = values.iter().flatten().map(|value| plain(value)).collect();
+        let _ = writeln!(text, "{}: {} different", visible(name), distinct.len());
+        for value in distinct.iter().take(SAMPLES) {
+            let _ = writeln!(text, "  - {}", cut(value));
+        }
+        if let Some(longest) = distinct.iter().skip(SAMPLES).max_by_key(|value| value.chars().count()) {
+            let _ = writeln!(text, "  - stands out by its length: {}", cut(longest));
+        }
+    }
+    let _ = writeln!(text, "every one of them: sluice approvals show");
+    fit(text, room, true)
+}
+
+/// What a client wants to do by itself, in its own words.
+#[must_use]
+pub fn request(action_type: &str, title: &str, preview: &str, room: usize) -> Shown {
+    let mut text = format!("{}\nkind: {}\nin the client's own words:\n", visible(title), visible(action_type));
+    quote(&mut text, preview);
+    // All of it says what will be done: nobody can tell which part matters.
+    let whole = text.chars().count() <= room;
+    fit(text, room, whole)
+}
+
+fn is_target(name: &str) -> bool {
+    TARGETS.contains(&name.to_lowercase().as_str())
+}
+
+fn argument(text: &mut String, name: &str, value: &Value, may_cut: bool) {
+    let name = visible(name);
+    match value {
+        Value::String(words) if words.contains('\n') => {
+            let _ = writeln!(text, "{name}:");
+            let words = if may_cut { shorten(words) } else { words.clone() };
+            quote(text, &words);
+        }
+        value => {
+            let words = plain(value);
+            let words = if may_cut { shorten(&words) } else { words };
+            let _ = writeln!(text, "{name}: {words}");
+        }
+    }
+}
+
+/// SECURITY: lines of others stand behind a bar, so that they cannot be taken for lines of the card.
+fn quote(text: &mut String, words: &str) {
+    for line in words.split('\n') {
+        let _ = writeln!(text, "| {}", visible(line));
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => visible(text),
+        Value::Array(list) if list.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            list.iter().map(plain).collect::<Vec<_>>().join(", ")
+        }
+        other => visible(&other.to_string()),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let shown: String = text.chars().take(120).collect();
+    if shown.len() < text.len() { format!("{shown}…") } else { shown }
+}
+
+fn shorten(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= LONG {
+        return text.to_owned();
+    }
+    let front: String = text.chars().take(FRONT).collect();
+    let end: String = text.chars().skip(count - END).collect();
+    format!("{front}\n[… {} characters are not shown here …]\n{end}", count - FRONT - END)
+}
+
+/// As much as there is room for, and says so if that is not all.
+fn fit(text: String, room: usize, whole: bool) -> Shown {
+    if text.chars().count() <= room {
+        return Shown { text, whole };
+    }
+    let notice = "\n[… too long to be shown here: sluice approvals show …]";
+    let kept: String = text.chars().take(room.saturating_sub(notice.chars().count())).collect();
+    Shown { text: kept + notice, whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{AgentName, CapabilityName};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn action(arguments: Value) -> Action {
+        let capability = CapabilityName::new("email.send").unwrap();
+        Action::custom(capability, AgentName::new("clerk").unwrap(), arguments).unwrap()
+    }
+
+    #[test]
+    fn a_write_is_shown_with_whom_it_reaches_first_and_nothing_invisible() {
+        let action = action(json!({
+            "body": "Dear all,\n1  Allow once\n\u{202e}evil", "subject": "Hi\u{200b}", "to": ["a@b.example", "c@d.example"],
+        }));
+        insta::assert_snapshot!(write(&action, 4000).text, @r"
+        email.send
+        to: a@b.example, c@d.example
+        body:
+        | Dear all,
+        | 1  Allow once
+        | \u{202e}evil
+        subject: Hi\u{200b}
+        ");
+    }
+
+    #[test]
+    fn long_texts_are_cut_in_the_middle_and_recipients_never() {
+        let many: Vec<String> = (0..100).map(|n| format!("person{n}@example.test")).collect();
+        let action = action(json!({"to": many, "body": "x".repeat(5000)}));
+        let shown = write(&action, 4000);
+        assert!(shown.whole);
+        assert!(many.iter().all(|address| shown.text.contains(address)));
+        assert!(shown.text.contains("[… 4400 characters are not shown here …]"));
+        let tight = write(&action, 1000);
+        assert!(!tight.whole, "recipients that do not fit cannot be approved here");
+        assert!(tight.text.chars().count() <= 1000 && tight.text.ends_with("sluice approvals show …]"));
+    }
+
+    #[test]
+    fn a_batch_shows_what_is_the_same_what_differs_and_what_stands_out() {
+        let actions: Vec<Action> = (0..8)
+            .map(|n| action(json!({"to": format!("p{n}@example.test"), "subject": "Offer", "body": "same"})))
+            .collect();
+        insta::assert_snapshot!(batch(&actions.iter().collect::<Vec<_>>(), 4000).text, @r"
+        8 writes at once: 8 x email.send
+        body: same
+        subject: Offer
+        to: 8 different
+          - p0@example.test
+          - p1@example.test
+          - p2@example.test
+          - p3@example.test
+          - p4@example.test
+          - stands out by its length: p7@example.test
+        every one of them: sluice approvals show
+        ");
+    }
+
+    #[test]
+    fn a_clients_own_words_stand_behind_a_bar() {
+        let shown = request("exec_cmd", "Run\u{7} it", "rm -rf /\n\nstatus: approved", 4000);
+        assert_eq!(
+            shown.text,
+            "Run\\u{7} it\nkind: exec_cmd\nin the client's own words:\n| rm -rf /\n| \n| status: approved\n"
+        );
+        assert!(!request("x", "t", &"y".repeat(5000), 4000).whole);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_of_others_begins_like_one_of_ours(preview in "[a-z:\n\\PC]{0,60}") {
+            let shown = request("kind", "title", &preview, 10_000);
+            for line in shown.text.lines().skip(3) {
+                prop_assert!(line.starts_with("| "), "{line:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Letters: a question as a channel shows it, and its outcome.
+//!
+//! Takes a question, a place and a secret; gives text and buttons. Promise: rendered from the action, with its id and
+//! the moment silence becomes a no; what does not fit, or is above what the channel may approve, has no yes on it.
+
+use sha2::{Digest as _, Sha256};
+use sluice_core::approval::voice::{self, Form};
+use sluice_core::approval::{ApprovalState, card};
+use sluice_core::{Action, ApprovalId, Timestamp};
+
+use crate::Gateway;
+use crate::config::Risk;
+use crate::gate::deciding::{Question, told};
+
+/// Something to press.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Button {
+    /// What it says.
+    pub label: String,
+    /// What it means, in the words of a reply.
+    pub answer: String,
+}
+
+/// A question on its way to one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// Which question.
+    pub approval: ApprovalId,
+    /// To which chat or address.
+    pub place: String,
+    /// One line.
+    pub title: String,
+    /// Everything a person needs.
+    pub text: String,
+    /// What can be pressed, row by row.
+    pub buttons: Vec<Vec<Button>>,
+    /// Proves that an answer comes from whoever got this letter.
+    pub secret: String,
+}
+
+/// Room the frame around the preview takes: title, menu, id and expiry.
+const FRAME: usize = 900;
+
+/// The hash under which a secret is kept.
+#[must_use]
+pub fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+/// Renders a question.
+#[must_use]
+pub fn letter(
+    gw: &Gateway,
+    question: &Question,
+    place: &str,
+    (room, ceiling): (usize, Risk),
+    secret: String,
+) -> Letter {
+    let approval = &question.card.approval;
+    let inside = preview(question, room.saturating_sub(FRAME));
+    let risk = question.risk();
+    let allowed = inside.whole && risk.rank() <= ceiling.rank();
+    let title = title(question);
+    let expires_at = match approval.state {
+        ApprovalState::Pending { expires_at } => expires_at,
+        _ => gw.now(),
+    };
+    let mut text = format!(
+        "{title}\nagent {} at {} · {} risk\n\n{}\n",
+        approval.agent,
+        approval.service,
+        risk.as_str(),
+        inside.text
+    );
+    text.push_str(&format!("{}\nopen until {}\n\n", approval.id, until(expires_at)));
+    if allowed {
+        text.push_str("Press a button, or reply to this message:\n");
+        text.push_str(&menu(question));
+    } else if inside.whole {
+        text.push_str("This cannot be approved here: the risk is above what this channel may. Decide with `sluice approvals`, or deny here with 3.");
+    } else {
+        text.push_str(
+            "This cannot be approved here: not all of it fits. Decide with `sluice approvals`, or deny here with 3.",
+        );
+    }
+    text.push_str("\nReply `freeze` to stop this agent, `freeze all` to stop everything.");
+    Letter { approval: approval.id, place: place.to_owned(), title, text, buttons: buttons(question, allowed), secret }
+}
+
+fn until(at: Timestamp) -> String {
+    at.to_string()
+}
+
+fn title(question: &Question) -> String {
+    let words = match (&question.filed, question.holds.as_slice()) {
+        (Some(filed), _) => filed.request.title.clone(),
+        (None, [hold]) => hold.action.capability().to_string(),
+        (None, holds) => format!("{} writes at once", holds.len()),
+    };
+    let short: String = card::visible(&words).chars().take(120).collect();
+    format!("Approve? {short}")
+}
+
+fn preview(question: &Question, room: usize) -> card::Shown {
+    if let Some(filed) = &question.filed {
+        let request = &filed.request;
+        return card::request(&request.action_type, &request.title, &request.preview, room);
+    }
+    let actions: Vec<&Action> = question.holds.iter().map(|hold| &hold.action).collect();
+    match actions.as_slice() {
+        [action] => card::write(action, room),
+        many => card::batch(many, room),
+    }
+}
+
+fn menu(question: &Question) -> String {
+    match question.form() {
+        Form::Menu if question.can_stand() => voice::menu(Form::Menu),
+        Form::Menu => {
+            let kept = |line: &&str| !line.starts_with('2') && !line.starts_with('6');
+            voice::menu(Form::Menu).lines().filter(kept).collect::<Vec<_>>().join("\n")
+        }
+        form => voice::menu(form),
+    }
+}
+
+fn buttons(question: &Question, allowed: bool) -> Vec<Vec<Button>> {
+    let button = |label: &str, answer: &str| Button { label: label.into(), answer: answer.into() };
+    let deny = || button("3 Deny", "3");
+    let stop = vec![button("Freeze this agent", "freeze")];
+    if !allowed {
+        return vec![vec![deny()], stop];
+    }
+    match question.form() {
+        Form::Menu if question.can_stand() => vec![
+            vec![button("1 Allow once", "1"), button("2 Allow session", "2")],
+            vec![deny(), button("6 Always allow", "6")],
+            stop,
+        ],
+        Form::Menu => vec![vec![button("1 Allow once", "1"), deny()], stop],
+        Form::Choice(options) => {
+            let choice = |(letter, option): (char, &String)| {
+                let words: String = card::visible(option).chars().take(40).collect();
+                vec![button(&format!("{letter} {words}"), &letter.to_string())]
+            };
+            ('A'..='Z').zip(options).map(choice).chain([vec![button("3 No answer", "3")], stop]).collect()
+        }
+        Form::Batch { items } => vec![
+            vec![button(&format!("Allow all {items}"), &format!("all {items}"))],
+            vec![button("Allow the first", "first 1"), deny()],
+            stop,
+        ],
+    }
+}
+
+/// What a letter is changed to once the question has its answer.
+#[must_use]
+pub fn outcome(question: &Question) -> String {
+    let approval = &question.card.approval;
+    let mark = match approval.state {
+        ApprovalState::Approved { .. } | ApprovalState::Consumed { .. } | ApprovalState::Superseded { .. } => "Allowed",
+        ApprovalState::Denied { .. } => "Denied",
+        ApprovalState::Pending { .. } => "Open",
+        ApprovalState::Expired { .. }
+        | ApprovalState::Withdrawn { .. }
+        | ApprovalState::Lapsed { .. }
+        | ApprovalState::Revoked { .. } => "Over",
+    };
+    let note = approval.note.as_deref().map(|note| format!("\nnote: {}", card::visible(note))).unwrap_or_default();
+    format!("{mark}: {}\n{}\n{}{note}", title(question).trim_start_matches("Approve? "), told(approval), approval.id)
+}

@@ -1,0 +1,7 @@
+//! The approval gate: how a person's words, from whatever channel, become the one answer to a question.
+//!
+//! Rooms of its own beside the corridor: [`deciding`] takes every answer, [`amending`] a changed action. Channels
+//! and doors bring the words; nothing an agent holds opens any of it.
+
+pub mod amending;
+pub mod deciding;

@@ -1,0 +1,329 @@
+//! Deciding: one answer of one person to one question.
+//!
+//! Takes who speaks, over which channel, and what they mean; gives how it went. Promise: every channel decides here
+//! and nowhere else, so that each answer meets the same checks: who may, how much this channel may, whether a second
+//! person is needed, and what the question still offers. Late answers are told who decided and when.
+
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
+use sluice_core::approval::reply::Reply;
+use sluice_core::approval::voice::{Form, Meaning, Stop};
+use sluice_core::approval::{Answer, Approval, ApprovalState, Subject};
+use sluice_core::capability::EffectClass;
+use sluice_core::hold::Hold;
+use sluice_core::ids::{AllowanceId, RuleId};
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, ApprovalId, Digest, HoldId, Span};
+use sluice_store::{Card, Choice, Decided, Decision, Filed, Joint, Ruling};
+
+use crate::config::Risk;
+use crate::{Gateway, No};
+
+/// How long a yes for a session lasts, and how often it answers, for calls through our own doors.
+const SESSION: (Span, u32) = (Span::from_hours(1), 20);
+/// How long a standing yes lasts there.
+const ALWAYS: Span = Span::from_hours(30 * 24);
+
+/// Who speaks, and over what.
+#[derive(Debug, Clone)]
+pub struct Voice {
+    /// Who.
+    pub by: Actor,
+    /// Over which channel, for the record.
+    pub channel: &'static str,
+    /// The highest risk this channel may approve; none for an operator's own token.
+    pub ceiling: Option<Risk>,
+}
+
+/// How an answer went.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// It counts.
+    Decided {
+        /// The question as it is now.
+        approval: Approval,
+        /// Writes that may go.
+        allowed: Vec<HoldId>,
+        /// Writes that may not.
+        denied: Vec<HoldId>,
+    },
+    /// It counts, and another person has to agree.
+    Waiting {
+        /// Yeses so far.
+        have: u32,
+        /// Yeses needed.
+        need: u32,
+    },
+    /// It has its answer, or silence was the answer. Nothing changed.
+    Late(Approval),
+    /// Something was stopped, in words.
+    Frozen(String),
+}
+
+/// A question with everything that is needed to show and decide it.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The question and the places of its writes.
+    pub card: Card,
+    /// The writes, in the order of the card.
+    pub holds: Vec<Hold>,
+    /// The request, if it is one.
+    pub filed: Option<Filed>,
+}
+
+impl Question {
+    /// Reads a question whole.
+    ///
+    /// # Errors
+    /// When there is none of this id.
+    pub async fn read(gw: &Gateway, id: ApprovalId) -> Result<Self, No> {
+        let card = gw.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
+        let mut holds = Vec::with_capacity(card.items.len());
+        for item in &card.items {
+            holds.extend(gw.store.hold(item.hold).await?);
+        }
+        let filed = match card.approval.subject {
+            Subject::Request => gw.store.requested(id).await?,
+            Subject::Write | Subject::Batch => None,
+        };
+        Ok(Self { card, holds, filed })
+    }
+
+    /// What kind of answer it takes.
+    #[must_use]
+    pub fn form(&self) -> Form<'_> {
+        match (self.card.approval.subject, &self.filed) {
+            (Subject::Batch, _) => Form::Batch { items: self.card.approval.items },
+            (_, Some(filed)) if !filed.request.options.is_empty() => Form::Choice(&filed.request.options),
+            (Subject::Write | Subject::Request, _) => Form::Menu,
+        }
+    }
+
+    /// How bad a wrong yes can be.
+    #[must_use]
+    pub fn risk(&self) -> Risk {
+        match self.card.approval.subject {
+            Subject::Batch => Risk::High,
+            Subject::Request => Risk::Medium,
+            Subject::Write => {
+                self.holds.iter().map(|hold| of_class(hold.class)).max_by_key(|risk| risk.rank()).unwrap_or(Risk::High)
+            }
+        }
+    }
+
+    /// Whether a yes may stand for more than this once.
+    #[must_use]
+    pub fn can_stand(&self) -> bool {
+        match self.card.approval.subject {
+            Subject::Batch => false,
+            Subject::Request => matches!(self.form(), Form::Menu),
+            // What cannot even be found afterwards is asked about each time.
+            Subject::Write => self.risk() != Risk::High,
+        }
+    }
+}
+
+const fn of_class(class: EffectClass) -> Risk {
+    match class {
+        EffectClass::Absolute | EffectClass::ConsumeOnce => Risk::Low,
+        EffectClass::Findable => Risk::Medium,
+        EffectClass::Opaque => Risk::High,
+    }
+}
+
+/// Takes one answer.
+///
+/// # Errors
+/// When this person or channel may not, the question does not offer it, or it cannot be recorded.
+pub async fn decide(gw: &Gateway, voice: &Voice, question: &Question, meaning: Meaning) -> Result<Heard, No> {
+    let approval = &question.card.approval;
+    let ruling = match meaning {
+        Meaning::Freeze(stop) => return freeze(gw, voice, approval, stop).await,
+        Meaning::All { seen } => Ruling::Choose(Choice::All { seen }),
+        Meaning::First(n) => Ruling::Choose(Choice::First(n)),
+        Meaning::Choice(words) => Ruling::Allow { answer: Answer::Note, note: Some(words) },
+        Meaning::Menu(reply) => ruling_of(approval.subject, reply)?,
+    };
+    rule(gw, voice, question, ruling, None).await
+}
+
+fn ruling_of(subject: Subject, reply: Reply) -> Result<Ruling, No> {
+    Ok(match reply {
+        Reply::Once => Ruling::Allow { answer: Answer::Once, note: None },
+        Reply::Session => Ruling::Allow { answer: Answer::Session, note: None },
+        Reply::Always => Ruling::Allow { answer: Answer::Always, note: None },
+        Reply::Note(note) => Ruling::Allow { answer: Answer::Note, note: Some(note) },
+        Reply::Deny => Ruling::Deny { note: None },
+        Reply::Amend(text) if subject == Subject::Request => Ruling::Reword(text),
+        // A write the gateway carries out is never replaced by a text: the changed action is checked as a new one.
+        Reply::Amend(_) => {
+            return Err(No::saying(
+                Code::ApprovalNotOffered,
+                "a write the gateway carries out is changed with `sluice approvals modify`, not by a text",
+            ));
+        }
+    })
+}
+
+/// Takes one ruling, with everything a yes has to pass first.
+///
+/// # Errors
+/// As [`decide`].
+pub async fn rule(
+    gw: &Gateway,
+    voice: &Voice,
+    question: &Question,
+    ruling: Ruling,
+    shown: Option<Digest>,
+) -> Result<Heard, No> {
+    let approval = &question.card.approval;
+    let denies = matches!(ruling, Ruling::Deny { .. });
+    let open = matches!(approval.state, ApprovalState::Pending { .. }) && !approval.is_over(gw.now());
+    if open && !denies {
+        may(voice, question)?;
+    }
+    let allowance = match &ruling {
+        Ruling::Allow { answer: answer @ (Answer::Session | Answer::Always), .. } if open => {
+            Some(standing(gw, question, *answer)?)
+        }
+        _ => None,
+    };
+    // Where no digest was named, the one that was shown is the one we rendered.
+    let shown = shown.or_else(|| match (approval.subject, question.holds.as_slice()) {
+        (Subject::Write, [hold]) => Some(hold.action.digest()),
+        _ => None,
+    });
+    let need = if gw.config.approvals.two_people.at(question.risk()) { 2 } else { 1 };
+    let decision = Decision {
+        approval: approval.id,
+        by: voice.by.clone(),
+        channel: voice.channel.to_owned(),
+        ruling,
+        shown,
+        allowance,
+    };
+    let joint = if denies {
+        Joint::Settled(gw.stop_lane().decide(decision).await?)
+    } else {
+        gw.store.decide_jointly(decision, need).await?
+    };
+    match joint {
+        Joint::Settled(Decided::Now { approval, allowed, denied }) => {
+            announce(gw, approval.id, &allowed, &denied).await?;
+            Ok(Heard::Decided { approval, allowed, denied })
+        }
+        Joint::Settled(Decided::Already(approval)) => {
+            gw.asked(approval.id);
+            Ok(Heard::Late(approval))
+        }
+        Joint::Waiting { have, need, .. } => Ok(Heard::Waiting { have, need }),
+    }
+}
+
+/// Tells everyone who waits.
+pub(crate) async fn announce(gw: &Gateway, id: ApprovalId, allowed: &[HoldId], denied: &[HoldId]) -> Result<(), No> {
+    for hold in allowed {
+        if let Some(row) = gw.store.hold(*hold).await? {
+            gw.opened_window(*hold, row.delay);
+        }
+    }
+    allowed.iter().chain(denied).for_each(|hold| gw.moved(*hold));
+    gw.due.notify_one();
+    gw.asked(id);
+    Ok(())
+}
+
+/// Whether this channel may say yes to this.
+fn may(voice: &Voice, question: &Question) -> Result<(), No> {
+    let risk = question.risk();
+    match voice.ceiling {
+        Some(ceiling) if risk.rank() > ceiling.rank() => {
+            let text = format!(
+                "{} may approve up to {} risk, and this is {}; use `sluice approvals` or deny here",
+                voice.channel,
+                ceiling.as_str(),
+                risk.as_str()
+            );
+            Err(No::saying(Code::ApprovalNotOffered, &text))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The standing yes that 2 and 6 leave behind.
+fn standing(gw: &Gateway, question: &Question, answer: Answer) -> Result<Allowance, No> {
+    let refuse = |text: &str| No::saying(Code::ApprovalNotOffered, text);
+    let (now, id) = (gw.now(), AllowanceId::mint(gw.ids.as_ref()));
+    let rule = || Scope::Standing { rule: RuleId::mint(gw.ids.as_ref()) };
+    if let Some(filed) = &question.filed {
+        if !question.can_stand() {
+            return Err(refuse("a choice is answered once, not for ever"));
+        }
+        let session = Session::Claimed(filed.request.session.clone());
+        return Ok(Allowance {
+            id,
+            scope: if answer == Answer::Always { rule() } else { Scope::Session { session } },
+            asker: Asker::Client(filed.request.client.clone()),
+            covers: Covers::ActionType(filed.request.action_type.clone()),
+            bounds: Bounds::default(),
+            given_at: now,
+            standing: Standing::Active,
+        });
+    }
+    let [hold] = question.holds.as_slice() else { return Err(refuse("a batch is answered once, not for ever")) };
+    let (scope, expires_at, uses_left) = match (answer, hold.session) {
+        (Answer::Always, _) => (rule(), now + ALWAYS, None),
+        (_, Some(session)) => (Scope::Session { session: Session::Issued(session) }, now + SESSION.0, Some(SESSION.1)),
+        (_, None) => return Err(refuse("the call has no session, so a yes for the session means nothing")),
+    };
+    Ok(Allowance {
+        id,
+        scope,
+        asker: Asker::Agent(hold.agent().clone()),
+        covers: Covers::Capability(hold.action.capability().clone()),
+        bounds: Bounds { expires_at: Some(expires_at), uses_left, domains: None },
+        given_at: now,
+        standing: Standing::Active,
+    })
+}
+
+async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) -> Result<Heard, No> {
+    let scope = match stop {
+        Stop::Agent => sluice_store::Scope::Agent(approval.agent.clone()),
+        Stop::All => sluice_store::Scope::All,
+    };
+    let words = scope.to_string();
+    gw.stop_lane().freeze(scope, voice.by.clone(), format!("said so over {}", voice.channel)).await?;
+    gw.events.wrote();
+    Ok(Heard::Frozen(words))
+}
+
+/// How a question stands, in words for people: who decided, how and when.
+#[must_use]
+pub fn told(approval: &Approval) -> String {
+    let how = |answer: &Answer| match answer {
+        Answer::Once | Answer::Note => "allowed once",
+        Answer::Session => "allowed for the session",
+        Answer::Always => "always allowed from now on",
+        Answer::Amend => "allowed in other words",
+        Answer::Deny => "denied",
+    };
+    match &approval.state {
+        ApprovalState::Pending { expires_at } => format!("open until {expires_at}"),
+        ApprovalState::Approved { by, at, answer, .. } | ApprovalState::Consumed { by, at, answer, .. } => {
+            format!("{} by {} at {at}", how(answer), called(by))
+        }
+        ApprovalState::Denied { by, at } => format!("denied by {} at {at}", called(by)),
+        ApprovalState::Superseded { by, at, .. } => format!("changed and allowed once by {} at {at}", called(by)),
+        ApprovalState::Expired { at } => format!("expired at {at}: nobody answered, so it was denied"),
+        ApprovalState::Withdrawn { at } => format!("withdrawn at {at}: what was asked about is gone"),
+        ApprovalState::Lapsed { at } => format!("allowed, but not used in time (until {at})"),
+        ApprovalState::Revoked { at } => format!("allowed, and taken back at {at}"),
+    }
+}
+
+fn called(actor: &Actor) -> String {
+    match actor {
+        Actor::Person(name) | Actor::Operator(name) => name.to_string(),
+        Actor::Agent(_) | Actor::Node(_) => "a standing yes".to_owned(),
+    }
+}

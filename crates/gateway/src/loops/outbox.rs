@@ -1,0 +1,371 @@
+//! The outbox: what people have to know reaches them, and what they were shown stays true.
+//!
+//! One step: letters that show an open question which no longer is are changed to its outcome; messages that are due
+//! are taken, shown and marked; who has not answered is reminded, and then a second person is asked. Promise: at
+//! least once and harmless twice. Each step is on record before the next, so that a kill between any two repeats at
+//! most a letter, and every letter that arrived can be answered, once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, ApprovalId, Span};
+use sluice_store::{Delivery, Message, Severity, Undelivered};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::tick;
+use crate::channels::letter::{self, hash};
+use crate::channels::{Channel, Fault};
+use crate::config::{Person, Risk};
+use crate::gate::deciding::Question;
+use crate::{Gateway, No};
+
+/// How often it looks by itself.
+const EVERY: Duration = Duration::from_millis(500);
+/// Most messages one step takes.
+const PAGE: u32 = 50;
+/// How long a message belongs to whoever took it.
+const LEASE: Span = Span::from_secs(60);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Span = Span::from_mins(5);
+/// News older than this are no news: nobody is woken for them.
+const OLD_NEWS: Span = Span::from_hours(24);
+
+/// Channels at work, with what the loop remembers from step to step.
+#[derive(Debug)]
+pub struct Outbox {
+    channels: Vec<Arc<dyn Channel>>,
+}
+
+/// Starts the loop, and one listener for each channel.
+pub(crate) fn spawn(
+    loops: &mut JoinSet<()>,
+    gw: &Arc<Gateway>,
+    channels: Vec<Arc<dyn Channel>>,
+    stop: &watch::Receiver<bool>,
+) {
+    // Without a channel nobody is told: what is written waits in the list of alerts.
+    if channels.is_empty() {
+        return;
+    }
+    for channel in &channels {
+        loops.spawn(listen(Arc::clone(gw), Arc::clone(channel), stop.clone()));
+    }
+    loops.spawn(run(Arc::clone(gw), Outbox::new(channels), stop.clone()));
+}
+
+async fn run(gw: Arc<Gateway>, outbox: Outbox, mut stop: watch::Receiver<bool>) {
+    let mut failing = false;
+    while tick(&mut stop, EVERY, gw.letters.notified()).await {
+        match outbox.step(&gw).await {
+            Ok(()) => failing = false,
+            Err(no) if failing => drop(no),
+            Err(no) => {
+                failing = true;
+                tracing::error!(code = no.refusal.code().as_str(), "people cannot be told: {}", no.refusal);
+            }
+        }
+    }
+}
+
+/// Hears what people say over one channel, until told to stop.
+async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Receiver<bool>) {
+    let mut failures = 0_u32;
+    loop {
+        let heard = tokio::select! {
+            heard = channel.hear(&gw) => heard,
+            _ = stop.changed() => return,
+        };
+        let pause = match heard {
+            Ok(()) => {
+                failures = 0;
+                continue;
+            }
+            Err(fault) => {
+                if failures == 0 {
+                    tracing::warn!("{} is not heard: {fault}", channel.name());
+                }
+                if let Fault::Broken { why } = &fault
+                    && failures == 0
+                {
+                    alert(&gw, channel.name(), why).await;
+                }
+                failures += 1;
+                pause_after(&fault, failures)
+            }
+        };
+        if !tick(&mut stop, pause.as_duration(), std::future::pending()).await {
+            return;
+        }
+    }
+}
+
+/// A person has to look: somebody else may be using our name.
+async fn alert(gw: &Gateway, channel: &str, why: &str) {
+    let body = serde_json::json!({"channel": channel, "why": why});
+    let id = MessageId::mint(gw.ids.as_ref());
+    let message = Message { id, topic: "channel.broken".into(), severity: Severity::Critical, body };
+    if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
+        tracing::error!(code = error.code(), "an alert could not be kept");
+    }
+}
+
+fn pause_after(fault: &Fault, failures: u32) -> Span {
+    match fault {
+        Fault::Later { after: Some(after), .. } => *after,
+        _ => Span::from_secs(1 << failures.min(9)).min(LONGEST_PAUSE),
+    }
+}
+
+/// Somebody to ask, over some channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    channel: usize,
+    place: String,
+}
+
+impl Outbox {
+    /// Over these channels.
+    #[must_use]
+    pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
+        Self { channels }
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    /// When the database cannot be read or written. What a channel fails at is put off.
+    pub async fn step(&self, gw: &Gateway) -> Result<(), No> {
+        self.show_outcomes(gw).await?;
+        for message in gw.store.outbox(gw.now(), PAGE).await? {
+            self.deliver(gw, message).await?;
+        }
+        self.remind(gw).await?;
+        self.escalate(gw).await
+    }
+
+    /// Letters whose question has its answer say so.
+    async fn show_outcomes(&self, gw: &Gateway) -> Result<(), No> {
+        for delivery in gw.store.stale_deliveries(PAGE).await? {
+            let question = Question::read(gw, delivery.approval).await?;
+            let state = question.card.approval.state.word();
+            let Some(channel) = self.channels.iter().find(|channel| channel.name() == delivery.channel) else {
+                continue;
+            };
+            let Some(message) = delivery.message.clone() else { continue };
+            match channel.edit(&delivery.place, &message, &letter::outcome(&question)).await {
+                // What can never be changed is not tried for ever.
+                Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_shows(delivery, state).await?,
+                Err(fault) => tracing::debug!("an outcome is not shown yet: {fault}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// One message, to everyone it is for.
+    async fn deliver(&self, gw: &Gateway, due: Undelivered) -> Result<(), No> {
+        let Undelivered { message, attempts, created_at } = due;
+        if !gw.store.take_message(message.id, attempts, gw.now() + LEASE).await? {
+            return Ok(());
+        }
+        let old = gw.now().since(created_at) > OLD_NEWS;
+        let later = match message.topic.as_str() {
+            "approval.asked" => self.ask(gw, &message, attempts).await?,
+            _ if old || matches!(message.severity, Severity::Info | Severity::Action) => None,
+            _ => self.tell(gw, &message, attempts).await,
+        };
+        match later {
+            None => gw.store.delivered(message.id).await?,
+            Some(pause) => gw.store.deliver_later(message.id, gw.now() + pause).await?,
+        }
+        Ok(())
+    }
+
+    /// Shows a question to everyone who is asked. Gives how long to wait where that was not possible.
+    async fn ask(&self, gw: &Gateway, message: &Message, attempts: u32) -> Result<Option<Span>, No> {
+        let id: Option<ApprovalId> = message.body.get("approval").and_then(|id| id.as_str()?.parse().ok());
+        let Some(id) = id else { return Ok(None) };
+        let question = Question::read(gw, id).await?;
+        if !question.card.approval.state.is_open() || question.card.approval.is_over(gw.now()) {
+            return Ok(None);
+        }
+        let mut later = None;
+        for target in self.asked(gw, &question) {
+            if let Some(pause) = self.show(gw, &question, &target, attempts).await? {
+                later = Some(later.map_or(pause, |known: Span| known.min(pause)));
+            }
+        }
+        Ok(later)
+    }
+
+    /// Shows a question at one place, unless it was shown there. Gives how long to wait if that is not possible now.
+    async fn show(&self, gw: &Gateway, question: &Question, target: &Target, tries: u32) -> Result<Option<Span>, No> {
+        let Some(channel) = self.channels.get(target.channel) else { return Ok(None) };
+        let (id, name) = (question.card.approval.id, channel.name());
+        let here = |known: &Delivery| known.channel == name && known.place == target.place && known.message.is_some();
+        if gw.store.deliveries(id).await?.iter().any(here) {
+            return Ok(None);
+        }
+        if self.is_too_much(gw, channel.as_ref(), &target.place).await? {
+            return Ok(Some(Span::from_mins(1)));
+        }
+        let ceiling = ceiling(gw, name);
+        let secret = secret(gw);
+        // On record first: if we are killed after sending, whoever got the letter can still answer it.
+        let delivery = gw.store.open_delivery(id, name, &target.place, hash(&secret)).await?;
+        let letter = letter::letter(gw, question, &target.place, (channel.room(), ceiling), secret);
+        match channel.show(&letter).await {
+            Ok(message) => {
+                gw.store.delivery_sent(delivery, message).await?;
+                Ok(None)
+            }
+            Err(Fault::Refused { why }) => {
+                tracing::warn!("a question cannot be shown over {name}: {why}");
+                gw.store.delivery_shows(delivery, "refused").await?;
+                Ok(None)
+            }
+            Err(fault) => {
+                tracing::debug!("a question is not shown yet: {fault}");
+                gw.store.delivery_shows(delivery, "failed").await?;
+                Ok(Some(pause_after(&fault, tries)))
+            }
+        }
+    }
+
+    /// Whether somebody has had as many questions as they can read in an hour. They are told so once.
+    async fn is_too_much(&self, gw: &Gateway, channel: &dyn Channel, place: &str) -> Result<bool, No> {
+        let hour = Span::from_hours(1);
+        let most = gw.config.approvals.prompts_per_hour;
+        if gw.store.shown_since(channel.name(), place, gw.now() - hour).await? < most {
+            return Ok(false);
+        }
+        let slot = gw.now().as_millis() / i64::try_from(hour.as_millis()).unwrap_or(i64::MAX);
+        let news = format!("folded:{place}:{slot}");
+        if !gw.store.has_heard(channel.name(), &news).await? {
+            let waiting = gw.store.open_approvals(500).await?.len();
+            let text =
+                format!("{waiting} questions are waiting, more than {most} in an hour. See all: sluice approvals list");
+            if channel.say(place, None, &text).await.is_ok() {
+                gw.store.hear(channel.name(), &news, None).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells everyone something that is no question.
+    async fn tell(&self, gw: &Gateway, message: &Message, attempts: u32) -> Option<Span> {
+        let text = format!("{}: {}\nSee: sluice alerts list", message.severity.as_str(), message.topic);
+        let mut later = None;
+        for target in self.everyone(gw) {
+            let Some(channel) = self.channels.get(target.channel) else { continue };
+            match channel.say(&target.place, None, &text).await {
+                Ok(()) | Err(Fault::Refused { .. }) => {}
+                Err(fault) => later = Some(pause_after(&fault, attempts)),
+            }
+        }
+        later
+    }
+
+    /// Who is asked: whom the request names, or everyone who is not kept for later.
+    fn asked(&self, gw: &Gateway, question: &Question) -> Vec<Target> {
+        let named = question.filed.as_ref().and_then(|filed| {
+            let (channel, place) = (filed.request.channel.as_deref()?, filed.request.place.clone()?);
+            Some((channel, place))
+        });
+        match named {
+            Some((channel, place)) => {
+                let at = self.channels.iter().position(|known| known.name() == channel);
+                at.map(|channel| Target { channel, place }).into_iter().collect()
+            }
+            None => {
+                let second = &gw.config.approvals.second;
+                let first = |person: &&Person| !second.contains(&person.name);
+                self.unique(gw.config.approvals.people.iter().filter(first))
+            }
+        }
+    }
+
+    fn everyone(&self, gw: &Gateway) -> Vec<Target> {
+        self.unique(gw.config.approvals.people.iter())
+    }
+
+    fn unique<'a>(&self, people: impl Iterator<Item = &'a Person>) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for target in people.filter_map(|person| self.target_of(person)) {
+            // Two people in one chat see one letter.
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        targets
+    }
+
+    /// The first channel over which a person can be reached.
+    fn target_of(&self, person: &Person) -> Option<Target> {
+        self.channels.iter().enumerate().find_map(|(channel, known)| {
+            let place = match known.name() {
+                "telegram" => person.chat().map(|chat| chat.to_string()),
+                "email" => person.email.clone(),
+                _ => None,
+            };
+            place.map(|place| Target { channel, place })
+        })
+    }
+
+    /// Who has not answered hears of it once more.
+    async fn remind(&self, gw: &Gateway) -> Result<(), No> {
+        let after = gw.config.approvals.remind_after;
+        if after == Span::ZERO {
+            return Ok(());
+        }
+        for delivery in gw.store.unanswered_deliveries(gw.now(), gw.now() - after, PAGE).await? {
+            let Some(channel) = self.channels.iter().find(|channel| channel.name() == delivery.channel) else {
+                continue;
+            };
+            let text = format!("Still waiting for an answer: {}", delivery.approval);
+            match channel.say(&delivery.place, delivery.message.as_deref(), &text).await {
+                Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_reminded(delivery).await?,
+                Err(fault) => tracing::debug!("nobody is reminded yet: {fault}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where nobody answers, a second person is asked.
+    async fn escalate(&self, gw: &Gateway) -> Result<(), No> {
+        let approvals = &gw.config.approvals;
+        let second = |person: &&Person| approvals.second.contains(&person.name);
+        let targets = self.unique(approvals.people.iter().filter(second));
+        if targets.is_empty() {
+            return Ok(());
+        }
+        for open in gw.store.open_approvals(PAGE).await? {
+            if gw.now().since(open.asked_at) < approvals.escalate_after || open.is_over(gw.now()) {
+                continue;
+            }
+            let question = Question::read(gw, open.id).await?;
+            for target in &targets {
+                self.show(gw, &question, target, 1).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ceiling(gw: &Gateway, channel: &str) -> Risk {
+    match channel {
+        "telegram" => gw.config.approvals.telegram_ceiling,
+        "email" => gw.config.approvals.email_ceiling,
+        _ => Risk::Low,
+    }
+}
+
+/// 128 bits nobody can guess, as 22 characters.
+fn secret(gw: &Gateway) -> String {
+    let mut bytes = [0; 16];
+    gw.entropy.fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}

@@ -1,0 +1,91 @@
+//! Mail from end to end: a server that takes it, a letter without links, and a reply that is handed in.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use sluice_gateway::channels;
+use sluice_gateway::loops::outbox::Outbox;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::house::Plan;
+use crate::http::{ask, open};
+
+/// A server that takes mail, and turns some recipients away.
+async fn server() -> (u16, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken: Arc<Mutex<Vec<String>>> = Arc::default();
+    let shared = Arc::clone(&taken);
+    let mut serves = JoinSet::new();
+    serves.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (read, mut write) = stream.into_split();
+            let mut lines = BufReader::new(read).lines();
+            write.write_all(b"220 test\r\n").await.unwrap();
+            let mut mail: Option<String> = None;
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(text) = &mut mail {
+                    if line == "." {
+                        shared.lock().unwrap().push(mail.take().unwrap());
+                        write.write_all(b"250 taken\r\n").await.unwrap();
+                    } else {
+                        text.push_str(&line);
+                        text.push('\n');
+                    }
+                    continue;
+                }
+                let answer: &[u8] = match line.get(..4).unwrap_or_default().to_ascii_uppercase().as_str() {
+                    "EHLO" => b"250-test\r\n250 8BITMIME\r\n",
+                    "RCPT" if line.contains("reject@") => b"550 nobody\r\n",
+                    "DATA" => {
+                        mail = Some(String::new());
+                        b"354 go on\r\n"
+                    }
+                    "QUIT" => b"221 bye\r\n",
+                    _ => b"250 fine\r\n",
+                };
+                if write.write_all(answer).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    (port, taken, serves)
+}
+
+#[tokio::test]
+async fn a_question_goes_out_by_mail_and_its_reply_decides() {
+    let (port, taken, _serves) = server().await;
+    let config = format!(
+        "approvals:\n  people:\n    - {{name: ana, email: ana@example.test}}\n    - {{name: eve, email: reject@example.test}}\n\
+         email: {{smtp_host: 127.0.0.1, smtp_port: {port}, smtp_security: off, from: gate@example.test, reply_to: replies@example.test}}\n"
+    );
+    let open = open(Plan { config, ..Plan::default() }).await;
+    let outbox = Outbox::new(channels::configured(&open.house.gw.config).unwrap());
+    let wish = json!({"session_id": "s", "action_type": "exec_cmd", "title": "Run <b>command</b>", "preview": "ls\n1"});
+    let made = ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&wish)).await.json();
+    let id = made["approval_id"].as_str().unwrap().to_owned();
+    outbox.step(&open.house.gw).await.unwrap();
+    let mails = taken.lock().unwrap().clone();
+    assert_eq!(mails.len(), 1, "one address does not exist, and is not tried for ever: {mails:?}");
+    let mail = mails[0].replace("=\n", "");
+    let subject = mail.lines().find(|line| line.starts_with("Subject: ")).unwrap();
+    assert!(mail.contains(&format!("[{id}]")) && subject.contains("Approve?"), "{mail}");
+    assert!(mail.contains("To: ana@example.test") && mail.contains("Reply-To: replies@example.test"), "{mail}");
+    assert!(
+        mail.contains("Auto-Submitted: auto-generated") && mail.contains("text/plain") && mail.contains("text/html")
+    );
+    assert!(!mail.contains("href"), "a scanner has nothing to open");
+    assert!(mail.contains("&lt;b&gt;command"), "{mail}");
+    outbox.step(&open.house.gw).await.unwrap();
+    assert_eq!(taken.lock().unwrap().len(), 1, "asked once");
+    let reply = json!({"subject": format!("Re: Approve? [{id}]"), "body": "1\n\nOn Tue, 5 Nov 2024, gate@example.test wrote:\n> 3  Deny"});
+    let decided = ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await;
+    assert_eq!(decided.json()["status"], "approved", "{decided:?}");
+    outbox.step(&open.house.gw).await.unwrap();
+    let mails = taken.lock().unwrap().clone();
+    assert_eq!(mails.len(), 2, "the outcome follows in the same conversation");
+    assert!(mails[1].contains("In-Reply-To: <") && mails[1].contains("allowed once by"), "{}", mails[1]);
+}

@@ -1,0 +1,570 @@
+//! Telegram from end to end: a strict stand-in of the Bot API, our channel, and people who press and write.
+//!
+//! The stand-in keeps what the real service keeps: updates come again until an offset confirms them, buttons carry at
+//! most 64 bytes, a chat has to exist, and it can be told to fail.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use sluice_core::Span;
+use sluice_gateway::channels::telegram::Telegram;
+use sluice_gateway::channels::{Channel, Fault};
+use sluice_gateway::loops::outbox::Outbox;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::house::{House, Plan};
+
+const TOKEN: &str = "123456:AAtest_token-0";
+const ANA: i64 = 1001;
+const DAN: i64 = 1002;
+
+/// What the service remembers.
+#[derive(Default)]
+struct Kept {
+    messages: Vec<Value>,
+    said: Vec<Value>,
+    edits: Vec<Value>,
+    answers: Vec<Value>,
+    updates: VecDeque<Value>,
+    next_update: i64,
+    next_message: i64,
+    /// Errors to give, first to last, before anything works again: method and answer.
+    faults: VecDeque<(&'static str, u16, Value)>,
+    /// After the message was taken the line breaks, so often.
+    lose_answers: u32,
+}
+
+struct Service {
+    kept: Arc<Mutex<Kept>>,
+    url: String,
+    _serves: JoinSet<()>,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let kept = Arc::new(Mutex::new(Kept { next_update: 100, next_message: 500, ..Kept::default() }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut serves = JoinSet::new();
+        let shared = Arc::clone(&kept);
+        serves.spawn(async move {
+            let mut lines = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let kept = Arc::clone(&shared);
+                lines.spawn(async move {
+                    let service = service_fn(move |request| answer(Arc::clone(&kept), request));
+                    let _ended = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { kept, url, _serves: serves }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Kept) -> T) -> T {
+        f(&mut self.kept.lock().unwrap())
+    }
+
+    /// The newest question that was shown.
+    fn letter(&self) -> Value {
+        self.with(|kept| kept.messages.last().cloned().expect("a letter"))
+    }
+
+    fn letters(&self) -> usize {
+        self.with(|kept| kept.messages.len())
+    }
+
+    fn push(&self, mut update: Value) -> i64 {
+        self.with(|kept| {
+            kept.next_update += 1;
+            update["update_id"] = kept.next_update.into();
+            kept.updates.push_back(update);
+            kept.next_update
+        })
+    }
+
+    /// Somebody presses a button of a message.
+    fn press(&self, who: i64, message: &Value, label: &str) {
+        let data = button(message, label);
+        self.push(press(who, message["chat"]["id"].as_i64().unwrap(), message["message_id"].as_i64().unwrap(), &data));
+    }
+
+    fn write(&self, who: i64, message: &Value, text: &str) {
+        self.push(written(who, message["chat"]["id"].as_i64().unwrap(), message["message_id"].as_i64().unwrap(), text));
+    }
+
+    fn last_answer(&self) -> String {
+        self.with(|kept| kept.answers.last().map(|said| said["text"].as_str().unwrap().to_owned()).unwrap_or_default())
+    }
+
+    fn last_said(&self) -> String {
+        self.with(|kept| kept.said.last().map(|said| said["text"].as_str().unwrap().to_owned()).unwrap_or_default())
+    }
+}
+
+fn press(who: i64, chat: i64, message: i64, data: &str) -> Value {
+    json!({"callback_query": {
+        "id": "77", "from": {"id": who, "is_bot": false}, "data": data, "chat_instance": "1",
+        "message": {"message_id": message, "chat": {"id": chat, "type": "private"}, "date": 1},
+    }})
+}
+
+fn written(who: i64, chat: i64, to: i64, text: &str) -> Value {
+    json!({"message": {
+        "message_id": 9000, "from": {"id": who, "is_bot": false}, "chat": {"id": chat, "type": "private"}, "date": 1,
+        "text": text, "reply_to_message": {"message_id": to, "chat": {"id": chat}},
+    }})
+}
+
+fn button(message: &Value, label: &str) -> String {
+    let rows = message["reply_markup"]["inline_keyboard"].as_array().unwrap();
+    let mut all = rows.iter().flat_map(|row| row.as_array().unwrap());
+    let found = all.find(|button| button["text"].as_str().unwrap().starts_with(label));
+    found.unwrap_or_else(|| panic!("no button {label} in {rows:?}"))["callback_data"].as_str().unwrap().to_owned()
+}
+
+async fn answer(
+    kept: Arc<Mutex<Kept>>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Full<Bytes>>, std::io::Error> {
+    let path = request.uri().path().to_owned();
+    let method = path.strip_prefix(&format!("/bot{TOKEN}/")).unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (status, answer) = {
+        let mut kept = kept.lock().unwrap();
+        if kept.faults.front().is_some_and(|(what, ..)| *what == method) {
+            let (_, status, answer) = kept.faults.pop_front().unwrap();
+            (status, answer)
+        } else {
+            handle(&mut kept, &method, &body)
+        }
+    };
+    let lost = {
+        let mut kept = kept.lock().unwrap();
+        let lost = method == "sendMessage" && kept.lose_answers > 0;
+        kept.lose_answers -= u32::from(lost);
+        lost
+    };
+    if lost {
+        return Err(std::io::Error::other("the line broke"));
+    }
+    let response = hyper::Response::builder().status(status).body(Full::new(Bytes::from(answer.to_string())));
+    Ok(response.unwrap())
+}
+
+fn handle(kept: &mut Kept, method: &str, body: &Value) -> (u16, Value) {
+    let bad =
+        |words: &str| (400, json!({"ok": false, "error_code": 400, "description": format!("Bad Request: {words}")}));
+    let chat = body["chat_id"].as_i64();
+    let known = |chat: Option<i64>| chat.is_some_and(|chat| [ANA, DAN, -500].contains(&chat));
+    match method {
+        "getUpdates" => {
+            let offset = body["offset"].as_i64().unwrap_or(i64::MIN);
+            kept.updates.retain(|update| update["update_id"].as_i64().unwrap() >= offset);
+            (200, json!({"ok": true, "result": kept.updates}))
+        }
+        "sendMessage" if !known(chat) => bad("chat not found"),
+        "sendMessage" => {
+            let text = body["text"].as_str().unwrap_or_default();
+            let buttons = body["reply_markup"]["inline_keyboard"].as_array().cloned().unwrap_or_default();
+            let too_long = buttons
+                .iter()
+                .flat_map(|row| row.as_array().unwrap())
+                .any(|b| b["callback_data"].as_str().unwrap().len() > 64);
+            if text.is_empty() || text.encode_utf16().count() > 4096 || too_long {
+                return bad("message text or button");
+            }
+            kept.next_message += 1;
+            let mut message = body.clone();
+            message["message_id"] = kept.next_message.into();
+            message["chat"] = json!({"id": chat});
+            if buttons.is_empty() {
+                kept.said.push(message)
+            } else {
+                kept.messages.push(message)
+            }
+            (200, json!({"ok": true, "result": {"message_id": kept.next_message, "chat": {"id": chat}, "date": 1}}))
+        }
+        "editMessageText" => {
+            let there = kept
+                .messages
+                .iter()
+                .any(|m| m["message_id"] == body["message_id"] && m["chat"]["id"] == body["chat_id"]);
+            if !there {
+                return bad("message to edit not found");
+            }
+            kept.edits.push(body.clone());
+            (200, json!({"ok": true, "result": {"message_id": body["message_id"]}}))
+        }
+        "answerCallbackQuery" => {
+            kept.answers.push(body.clone());
+            (200, json!({"ok": true, "result": true}))
+        }
+        _ => (401, json!({"ok": false, "error_code": 401, "description": "Unauthorized"})),
+    }
+}
+
+/// A house whose writes need a person, with a bot.
+struct World {
+    house: House,
+    service: Service,
+    telegram: Arc<Telegram>,
+    outbox: Outbox,
+}
+
+const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n";
+const ASKS: &str = "rules: [{capability: \"filesystem.*\", tier: approval_required}]\n";
+
+impl World {
+    async fn new(approvals: &str) -> Self {
+        let plan = Plan { config: approvals.into(), agent: ASKS.into(), ..Plan::default() };
+        let house = House::new(plan).await;
+        let service = Service::start().await;
+        let file = house.folder.path().join("token");
+        std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
+        let telegram = Arc::new(Telegram::new(&file, &service.url).unwrap());
+        let outbox = Outbox::new(vec![telegram.clone()]);
+        Self { house, service, telegram, outbox }
+    }
+
+    async fn ask(&self, name: &str) -> String {
+        let arguments = json!({"path": self.house.path(name), "content": "hello"});
+        let answer = self.house.call("filesystem.write", arguments).await.unwrap();
+        let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+        approval.to_string()
+    }
+
+    async fn tell(&self) {
+        self.outbox.step(&self.house.gw).await.unwrap();
+    }
+
+    async fn hear(&self) -> Result<(), Fault> {
+        self.telegram.hear(&self.house.gw).await
+    }
+
+    async fn state(&self, id: &str) -> String {
+        let card = self.house.gw.store.approval(id.parse().unwrap()).await.unwrap().unwrap();
+        card.approval.state.word().to_owned()
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.house.work().join(name).exists()
+    }
+}
+
+#[tokio::test]
+async fn a_call_becomes_a_message_a_press_approves_it_and_the_gateway_carries_it_out() {
+    let mut world = World::new(PEOPLE).await;
+    let id = world.ask("report.txt").await;
+    world.tell().await;
+    let letter = world.service.letter();
+    let text = letter["text"].as_str().unwrap();
+    for part in ["Approve? filesystem.write", "agent clerk", "report.txt", &id, "open until 20", "6  Always allow"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    world.tell().await;
+    assert_eq!(world.service.letters(), 1, "shown once");
+    world.service.press(ANA, &letter, "1");
+    world.hear().await.unwrap();
+    assert!(
+        world.service.last_answer().starts_with("Done: allowed once by ana at 20"),
+        "{}",
+        world.service.last_answer()
+    );
+    world.house.pass(Span::from_mins(10));
+    world.house.let_go().await;
+    assert!(world.exists("report.txt"), "the gateway carried it out");
+    world.tell().await;
+    let edits = world.service.with(|kept| kept.edits.clone());
+    assert_eq!(edits.len(), 1);
+    let shown = edits[0]["text"].as_str().unwrap();
+    assert!(shown.starts_with("Allowed: filesystem.write\nallowed once by ana at"), "{shown}");
+    assert!(edits[0].get("reply_markup").is_none(), "nothing can be pressed any more");
+    world.tell().await;
+    assert_eq!(world.service.with(|kept| kept.edits.len()), 1);
+}
+
+#[tokio::test]
+async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
+    let world = World::new(PEOPLE).await;
+    let id = world.ask("a").await;
+    world.tell().await;
+    let letter = world.service.letter();
+    for unclear in ["no", "3?", "1 and 2", "👍", "yes please", "4", "1\n\nno wait"] {
+        world.service.write(ANA, &letter, unclear);
+        world.hear().await.unwrap();
+        assert!(world.service.last_said().contains("Nothing was decided"), "{unclear}: {}", world.service.last_said());
+    }
+    world.service.write(ANA, &letter, "5 other words");
+    world.hear().await.unwrap();
+    assert!(world.service.last_said().contains("sluice approvals modify"), "{}", world.service.last_said());
+    assert_eq!(world.state(&id).await, "pending");
+    world.service.write(ANA, &letter, "4 only this one");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&id).await, "approved");
+    world.service.press(ANA, &letter, "3");
+    world.hear().await.unwrap();
+    assert!(world.service.last_answer().starts_with("Nothing changed: it was already allowed once by ana"));
+}
+
+#[tokio::test]
+async fn only_the_person_asked_in_the_chat_asked_with_the_button_sent_is_heard() {
+    let world = World::new(PEOPLE).await;
+    let id = world.ask("a").await;
+    world.tell().await;
+    let letter = world.service.letter();
+    let (number, yes) = (letter["message_id"].as_i64().unwrap(), button(&letter, "1"));
+    let mut bot = press(ANA, ANA, number, &yes);
+    bot["callback_query"]["from"]["is_bot"] = true.into();
+    let mut bare = press(ANA, ANA, number, &yes);
+    bare["callback_query"].as_object_mut().unwrap().remove("message");
+    let relayed = |mark: &str| {
+        let mut message = written(ANA, ANA, number, "1");
+        message["message"][mark] = json!({"id": 1});
+        message
+    };
+    let mut bot_words = written(ANA, ANA, number, "1");
+    bot_words["message"]["from"]["is_bot"] = true.into();
+    let edited = json!({"edited_message": written(ANA, ANA, number, "1")["message"].clone()});
+    let mut swapped = yes.clone();
+    swapped.replace_range(2..4, "zz");
+    let crafted = vec![
+        press(DAN, ANA, number, &yes),
+        press(DAN, DAN, number, &yes),
+        press(ANA, -500, number, &yes),
+        press(ANA, ANA, number + 1, &yes),
+        press(ANA, ANA, number, &swapped),
+        press(ANA, ANA, number, &format!("{id}:1")),
+        press(ANA, ANA, number, ""),
+        press(ANA, ANA, number, "s::1"),
+        bot,
+        bare,
+        bot_words,
+        relayed("sender_chat"),
+        relayed("via_bot"),
+        relayed("forward_origin"),
+        relayed("edit_date"),
+        edited,
+        written(DAN, ANA, number, "1"),
+        written(DAN, DAN, number, "1"),
+        written(ANA, ANA, number + 7, "1"),
+        written(ANA, -500, number, "1"),
+        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "text": "1"}}),
+        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "sticker": {}}}),
+        json!({"channel_post": {"message_id": 1, "chat": {"id": ANA}, "text": "1"}}),
+        json!({"message": "nonsense"}),
+    ];
+    for update in crafted {
+        world.service.push(update.clone());
+        world.hear().await.unwrap();
+        assert_eq!(world.state(&id).await, "pending", "{update}");
+    }
+    let refused = world.house.record().await.iter().filter(|kind| *kind == "channel.refused").count();
+    assert!(refused >= 20, "what is refused is on record: {refused}");
+    world.service.press(ANA, &letter, "1");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&id).await, "approved", "and the exact one decides");
+}
+
+#[tokio::test]
+async fn a_replayed_update_is_heard_once_and_the_offset_survives_a_restart() {
+    let mut world = World::new(PEOPLE).await;
+    let first = world.ask("a").await;
+    world.tell().await;
+    world.service.press(ANA, &world.service.letter(), "1");
+    world.hear().await.unwrap();
+    let replay = world.service.with(|kept| kept.updates.front().cloned().unwrap());
+    let answered = world.service.with(|kept| kept.answers.len());
+    for _ in 0..100 {
+        world.service.with(|kept| kept.updates.push_front(replay.clone()));
+        // As if the confirmation had been lost: the service sends it again whatever we asked for.
+        world.house.gw.store.set_channel_mark("telegram", "0@0".into()).await.unwrap();
+        world.hear().await.unwrap();
+        world.service.with(|kept| kept.updates.clear());
+    }
+    assert_eq!(world.service.with(|kept| kept.answers.len()), answered, "nobody is told twice");
+    assert_eq!(world.state(&first).await, "approved");
+    world.service.push(json!({"message": "nonsense"}));
+    world.hear().await.unwrap();
+    let kept = world.house.gw.store.channel_mark("telegram").await.unwrap();
+    world.house = world.house.restart(Span::from_secs(5)).await;
+    assert_eq!(world.house.gw.store.channel_mark("telegram").await.unwrap(), kept);
+    world.hear().await.unwrap();
+    assert!(world.service.with(|kept| kept.updates.is_empty()), "confirmed updates are gone at the service");
+}
+
+#[tokio::test]
+async fn a_lost_answer_repeats_the_letter_and_either_button_decides_once() {
+    let world = World::new(PEOPLE).await;
+    let id = world.ask("a").await;
+    world.service.with(|kept| kept.lose_answers = 1);
+    world.tell().await;
+    assert_eq!(world.service.letters(), 1, "sent, but we do not know");
+    world.house.pass(Span::from_secs(61));
+    world.tell().await;
+    assert_eq!(world.service.letters(), 2, "so it is sent again");
+    let (first, second) = world.service.with(|kept| (kept.messages[0].clone(), kept.messages[1].clone()));
+    world.service.press(ANA, &first, "1");
+    world.service.press(ANA, &second, "3");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&id).await, "approved");
+    world.tell().await;
+    let edited: Vec<Value> =
+        world.service.with(|kept| kept.edits.iter().map(|edit| edit["message_id"].clone()).collect());
+    assert_eq!(edited.len(), 2, "both letters show the outcome: {edited:?}");
+}
+
+#[tokio::test]
+async fn limits_conflicts_and_missing_chats_are_told_apart() {
+    let world = World::new(PEOPLE).await;
+    world.ask("a").await;
+    let busy =
+        json!({"ok": false, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 9}});
+    world.service.with(|kept| kept.faults.push_back(("sendMessage", 429, busy)));
+    world.tell().await;
+    assert_eq!(world.service.letters(), 0);
+    world.house.pass(Span::from_secs(8));
+    world.tell().await;
+    assert_eq!(world.service.letters(), 0, "not before it may");
+    world.house.pass(Span::from_secs(2));
+    world.tell().await;
+    assert_eq!(world.service.letters(), 1);
+    let conflict =
+        json!({"ok": false, "error_code": 409, "description": "Conflict: terminated by other getUpdates request"});
+    world.service.with(|kept| kept.faults.push_back(("getUpdates", 409, conflict)));
+    assert!(matches!(world.hear().await, Err(Fault::Broken { .. })));
+    let elsewhere = World::new("approvals:\n  people:\n    - {name: eve, telegram: 666}\n").await;
+    elsewhere.ask("a").await;
+    elsewhere.tell().await;
+    elsewhere.house.pass(Span::from_mins(30));
+    elsewhere.tell().await;
+    assert_eq!(elsewhere.service.letters(), 0, "a chat that does not exist is not tried for ever");
+}
+
+#[tokio::test]
+async fn a_question_decided_elsewhere_or_expired_is_edited_too() {
+    let world = World::new(PEOPLE).await;
+    let id = world.ask("a").await;
+    world.tell().await;
+    world.house.pass(Span::from_hours(2));
+    world.service.press(ANA, &world.service.letter(), "1");
+    world.hear().await.unwrap();
+    assert!(world.service.last_answer().starts_with("Nothing changed"), "{}", world.service.last_answer());
+    sluice_gateway::loops::keep::step(&world.house.gw, 1).await.unwrap();
+    assert_eq!(world.state(&id).await, "expired");
+    world.tell().await;
+    let shown = world.service.with(|kept| kept.edits[0]["text"].as_str().unwrap().to_owned());
+    assert!(shown.starts_with("Over: filesystem.write\nexpired at"), "{shown}");
+}
+
+#[tokio::test]
+async fn nobody_answering_reminds_once_and_then_asks_a_second_person() {
+    let config = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n    - {name: dan, telegram: 1002}\n  second: [dan]\n  remind_after: 5m\n  escalate_after: 20m\n";
+    let world = World::new(config).await;
+    let id = world.ask("a").await;
+    world.tell().await;
+    assert_eq!(world.service.letters(), 1);
+    world.house.pass(Span::from_mins(6));
+    world.tell().await;
+    world.tell().await;
+    assert_eq!(world.service.with(|kept| kept.said.len()), 1, "{:?}", world.service.last_said());
+    assert!(world.service.last_said().contains(&id));
+    world.house.pass(Span::from_mins(15));
+    world.tell().await;
+    world.tell().await;
+    assert_eq!(world.service.letters(), 2);
+    let letter = world.service.letter();
+    assert_eq!(letter["chat"]["id"], DAN);
+    world.service.press(DAN, &letter, "3");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&id).await, "denied");
+    world.tell().await;
+    assert_eq!(world.service.with(|kept| kept.edits.len()), 2, "everyone sees who decided");
+}
+
+#[tokio::test]
+async fn freezing_works_by_button_by_reply_and_without_a_question() {
+    let world = World::new(PEOPLE).await;
+    world.ask("a").await;
+    world.tell().await;
+    world.service.press(ANA, &world.service.letter(), "Freeze");
+    world.hear().await.unwrap();
+    assert_eq!(world.service.last_answer(), "Frozen: agent clerk. Nothing of it starts any more.");
+    let words = json!({"message": {"message_id": 1, "from": {"id": DAN}, "chat": {"id": DAN}, "date": 1, "text": "freeze all"}});
+    world.service.push(words);
+    world.hear().await.unwrap();
+    assert_eq!(world.house.gw.store.freezes().await.unwrap().len(), 1, "a stranger stops nothing");
+    let words = json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "text": "freeze all"}});
+    world.service.push(words);
+    world.hear().await.unwrap();
+    assert_eq!(world.house.gw.store.freezes().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn more_questions_than_one_can_read_are_folded() {
+    let world = World::new(&format!("{PEOPLE}  prompts_per_hour: 2\nbatch: {{services: {{filesystem: off}}}}\n")).await;
+    for n in 0..5 {
+        world.ask(&format!("f{n}")).await;
+    }
+    world.tell().await;
+    assert_eq!(world.service.letters(), 2);
+    assert!(world.service.last_said().starts_with("5 questions are waiting"), "{}", world.service.last_said());
+    world.house.pass(Span::from_mins(2));
+    world.tell().await;
+    assert_eq!((world.service.letters(), world.service.with(|kept| kept.said.len())), (2, 1), "told once");
+}
+
+#[tokio::test]
+async fn a_batch_is_one_message_and_is_answered_with_how_much_of_it() {
+    let world = World::new(&format!("{PEOPLE}batch: {{services: {{filesystem: {{limit: 2, window: 10m}}}}}}\n")).await;
+    let mut ids = Vec::new();
+    for n in 0..6 {
+        ids.push(world.ask(&format!("f{n}")).await);
+    }
+    let card = ids.last().unwrap().clone();
+    world.tell().await;
+    let letter = world
+        .service
+        .with(|kept| kept.messages.iter().find(|m| m["text"].as_str().unwrap().contains(&card)).cloned())
+        .unwrap();
+    let text = letter["text"].as_str().unwrap();
+    assert!(text.contains("writes at once") && text.contains("first N"), "{text}");
+    world.service.write(ANA, &letter, "1");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&card).await, "pending", "a plain yes does not say to how many");
+    world.service.write(ANA, &letter, "first 1");
+    world.hear().await.unwrap();
+    assert_eq!(world.state(&card).await, "approved", "{}", world.service.last_said());
+}
+
+#[tokio::test]
+async fn what_is_above_the_channels_ceiling_has_no_yes_here() {
+    let world = World::new(&format!(
+        "{PEOPLE}  telegram_ceiling: low\nbatch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n"
+    ))
+    .await;
+    let mut card = String::new();
+    for n in 0..4 {
+        card = world.ask(&format!("f{n}")).await;
+    }
+    world.tell().await;
+    let letter = world
+        .service
+        .with(|kept| kept.messages.iter().find(|m| m["text"].as_str().unwrap().contains(&card)).cloned())
+        .unwrap();
+    assert!(letter["text"].as_str().unwrap().contains("cannot be approved here"));
+    let rows = letter["reply_markup"]["inline_keyboard"].to_string();
+    assert!(!rows.contains("Allow"), "{rows}");
+    world.service.write(ANA, &letter, "first 1");
+    world.hear().await.unwrap();
+    assert!(world.service.last_said().contains("Nothing was decided"), "{}", world.service.last_said());
+    assert_eq!(world.state(&card).await, "pending");
+}

@@ -1,0 +1,243 @@
+//! Requests of the approval API, changed actions, second people, and where questions were shown.
+
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
+use sluice_core::approval::{Answer, ApprovalState};
+use sluice_core::ids::{AllowanceId, MessageId, RuleId};
+use sluice_core::{Actor, AgentName, ApprovalId, CallId, HoldId, PersonName, ServiceName, Span, Tier};
+use sluice_store::{
+    Admission, Amended, Amendment, Decided, Decision, Filed, Joint, NewRequest, Received, Request, Ruling,
+};
+use sluice_testkit::World;
+use sluice_testkit::world::{ana, decision};
+
+use crate::engines::{WINDOW, agent, asked, claimed, code, everywhere, operator};
+
+fn wish(session: &str, preview: &str) -> Request {
+    Request {
+        client: "0123456789ab".into(),
+        session: session.into(),
+        action_type: "exec_cmd".into(),
+        title: "Run".into(),
+        preview: preview.into(),
+        options: Vec::new(),
+        channel: Some("telegram".into()),
+        place: Some("1".into()),
+    }
+}
+
+fn new(world: &World, request: Request, name: Option<&str>) -> NewRequest {
+    NewRequest {
+        approval: ApprovalId::mint(world.ids.as_ref()),
+        message: MessageId::mint(world.ids.as_ref()),
+        agent: AgentName::new("clerk").unwrap(),
+        service: ServiceName::new("approvals").unwrap(),
+        request,
+        name: name.map(str::to_owned),
+        expiry: Span::from_mins(10),
+    }
+}
+
+fn file(world: &World, request: Request) -> Filed {
+    match world.wait(world.store.request(new(world, request, None))).unwrap() {
+        Received::Asked(filed) => filed,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn always(world: &World) -> Allowance {
+    Allowance {
+        id: AllowanceId::mint(world.ids.as_ref()),
+        scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+        asker: Asker::Client("0123456789ab".into()),
+        covers: Covers::ActionType("exec_cmd".into()),
+        bounds: Bounds::default(),
+        given_at: world.now(),
+        standing: Standing::Active,
+    }
+}
+
+#[test]
+fn a_request_is_asked_once_and_answered_once() {
+    everywhere(|world| {
+        let filed = file(world, wish("s", "one"));
+        let again = world.wait(world.store.request(new(world, wish("s", "one"), None))).unwrap();
+        assert_eq!(again, Received::Again(filed.clone()));
+        let id = filed.approval.id;
+        let Ok(Decided::Now { approval, .. }) = world.decide(id, Ruling::Reword("npm test".into())) else { panic!() };
+        assert!(matches!(approval.state, ApprovalState::Approved { answer: Answer::Amend, .. }));
+        let kept = world.wait(world.store.requested(id)).unwrap().unwrap();
+        assert_eq!((kept.reworded.as_deref(), kept.approval.state), (Some("npm test"), approval.state));
+        assert!(matches!(world.decide(id, Ruling::Deny { note: None }), Ok(Decided::Already(_))));
+        assert_ne!(file(world, wish("s", "one")).approval.id, id, "a yes once does not answer the next");
+    });
+}
+
+#[test]
+fn a_name_is_one_request_for_good() {
+    everywhere(|world| {
+        let Received::Asked(first) = world.wait(world.store.request(new(world, wish("s", "a"), Some("k")))).unwrap()
+        else {
+            panic!()
+        };
+        world.decide(first.approval.id, Ruling::Deny { note: None }).unwrap();
+        let Received::Again(again) = world.wait(world.store.request(new(world, wish("s", "a"), Some("k")))).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!((again.approval.id, again.approval.state.word()), (first.approval.id, "denied"));
+        let other = world.wait(world.store.request(new(world, wish("s", "b"), Some("k"))));
+        assert_eq!(code(other), "call.key_reuse");
+    });
+}
+
+#[test]
+fn a_rule_answers_before_a_session_and_until_it_is_revoked() {
+    everywhere(|world| {
+        let filed = file(world, wish("s", "a"));
+        let session = Allowance {
+            id: AllowanceId::mint(world.ids.as_ref()),
+            scope: Scope::Session { session: Session::Claimed("s".into()) },
+            ..always(world)
+        };
+        let ruling = Ruling::Allow { answer: Answer::Session, note: None };
+        let given = Decision { allowance: Some(session), ..decision(filed.approval.id, ruling) };
+        world.wait(world.store.decide(given)).unwrap();
+        let answer = |session: &str, preview: &str| {
+            let taken = world.wait(world.store.request(new(world, wish(session, preview), None))).unwrap();
+            match taken {
+                Received::Answered(filed) => match filed.approval.state {
+                    ApprovalState::Approved { answer, .. } => answer.code(),
+                    other => panic!("{other:?}"),
+                },
+                Received::Asked(_) | Received::Again(_) => "asked",
+            }
+        };
+        assert_eq!((answer("s", "b"), answer("t", "b")), ("2", "asked"));
+        let rule = always(world);
+        assert_eq!(code(world.wait(world.store.grant(rule.clone(), agent("clerk")))), "approval.not_an_approver");
+        world.wait(world.store.grant(rule.clone(), operator())).unwrap();
+        assert_eq!((answer("s", "c"), answer("t", "c")), ("6", "6"));
+        let Scope::Standing { rule } = rule.scope else { panic!() };
+        let stranger = Some(Asker::Client("ffffffffffff".into()));
+        assert_eq!(code(world.wait(world.store.revoke_rule(rule, stranger, agent("x")))), "store.not_found");
+        world.wait(world.store.revoke_rule(rule, Some(Asker::Client("0123456789ab".into())), agent("clerk"))).unwrap();
+        assert_eq!(code(world.wait(world.store.revoke_rule(rule, None, operator()))), "store.not_found");
+        assert_eq!((answer("s", "d"), answer("t", "d")), ("2", "asked"));
+        let choice = Request { options: vec!["A".into()], ..wish("s", "e") };
+        let taken = world.wait(world.store.request(new(world, choice, None))).unwrap();
+        assert!(matches!(taken, Received::Asked(_)), "nobody has chosen in advance");
+    });
+}
+
+#[test]
+fn two_different_people_are_two_and_one_no_is_enough() {
+    everywhere(|world| {
+        let yes = || Ruling::Allow { answer: Answer::Once, note: None };
+        let (hold, approval) = asked(world, "clerk", "x");
+        let by = |by: Actor| Decision { by, ..decision(approval, yes()) };
+        let jointly = |decision: Decision| world.wait(world.store.decide_jointly(decision, 2)).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(jointly(by(ana())), Joint::Waiting { have: 1, need: 2, .. }));
+        }
+        let Actor::Person(name) = ana() else { panic!() };
+        assert!(matches!(jointly(by(Actor::Operator(name))), Joint::Waiting { .. }), "the same person by another way");
+        assert_eq!(world.state(hold), "awaiting_approval");
+        let dan = Actor::Person(PersonName::new("dan").unwrap());
+        assert!(matches!(jointly(by(dan)), Joint::Settled(Decided::Now { .. })));
+        assert_eq!(world.state(hold), "held");
+        assert!(matches!(jointly(by(ana())), Joint::Settled(Decided::Already(_))));
+        let (hold, approval) = asked(world, "clerk", "y");
+        let no = decision(approval, Ruling::Deny { note: None });
+        assert!(matches!(jointly(no), Joint::Settled(Decided::Now { .. })));
+        assert_eq!(world.state(hold), "denied");
+    });
+}
+
+#[test]
+fn a_changed_action_takes_the_place_of_the_one_asked_about() {
+    everywhere(|world| {
+        let (old, approval) = asked(world, "clerk", "first words");
+        let changed = |world: &World| {
+            let call = CallId::mint(world.ids.as_ref());
+            Admission {
+                call,
+                hold: HoldId::from_bits(call.bits()),
+                tier: Tier::ApprovalRequired,
+                ..world.mail("clerk", "other words")
+            }
+        };
+        let amendment = |by: Actor| Amendment { approval, by, channel: "cli".into(), changed: changed(world) };
+        assert_eq!(code(world.wait(world.store.amend(amendment(agent("clerk"))))), "approval.not_an_approver");
+        let done = world.wait(world.store.amend(amendment(ana()))).unwrap();
+        let Amended::Now { old: ended, new } = done else { panic!("{done:?}") };
+        assert_eq!((ended, world.state(old), world.state(new.id)), (old, "denied", "held"));
+        assert_eq!(new.call, world.hold(old).call, "it belongs to the same call");
+        let card = world.wait(world.store.approval(approval)).unwrap().unwrap();
+        let ApprovalState::Superseded { replacement, .. } = card.approval.state else { panic!("{card:?}") };
+        assert_eq!(new.consent, Some(replacement));
+        assert!(matches!(world.wait(world.store.amend(amendment(ana()))), Ok(Amended::Already(_))));
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        assert_eq!((hold.id, hold.action.digest()), (new.id, new.action.digest()));
+        world.arm(&hold).unwrap();
+    });
+}
+
+#[test]
+fn an_attempt_to_show_a_question_is_found_by_its_secret_and_its_name() {
+    everywhere(|world| {
+        let filed = file(world, wish("s", "a"));
+        let (id, store) = (filed.approval.id, &world.store);
+        let first = world.wait(store.open_delivery(id, "telegram", "1", [1; 32])).unwrap();
+        let second = world.wait(store.open_delivery(id, "telegram", "1", [2; 32])).unwrap();
+        assert_eq!((first.attempt, second.attempt), (0, 1));
+        world.wait(store.delivery_sent(second.clone(), "77".into())).unwrap();
+        let found = world.wait(store.delivery_with([1; 32])).unwrap().unwrap();
+        assert_eq!((found.attempt, found.message), (0, None), "what was sent before a crash still works");
+        let found = world.wait(store.delivery_named("telegram", "1", "77")).unwrap().unwrap();
+        assert_eq!((found.approval, found.attempt), (id, 1));
+        for (channel, place, name) in [("telegram", "2", "77"), ("email", "1", "77"), ("telegram", "1", "78")] {
+            assert_eq!(world.wait(store.delivery_named(channel, place, name)).unwrap(), None);
+        }
+        assert_eq!(world.wait(store.delivery_with([3; 32])).unwrap(), None);
+        assert!(world.wait(store.stale_deliveries(9)).unwrap().is_empty());
+        world.decide(id, Ruling::Deny { note: None }).unwrap();
+        let stale = world.wait(store.stale_deliveries(9)).unwrap();
+        assert_eq!(stale.len(), 1);
+        world.wait(store.delivery_shows(stale[0].clone(), "denied")).unwrap();
+        assert!(world.wait(store.stale_deliveries(9)).unwrap().is_empty());
+        assert_eq!(world.wait(store.shown_since("telegram", "1", world.now() - Span::from_hours(1))).unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_message_is_taken_by_one() {
+    everywhere(|world| {
+        file(world, wish("s", "a"));
+        let due = world.wait(world.store.outbox(world.now(), 9)).unwrap();
+        let (id, until) = (due[0].message.id, world.now() + Span::from_mins(1));
+        assert!(world.wait(world.store.take_message(id, 0, until)).unwrap());
+        assert!(!world.wait(world.store.take_message(id, 0, until)).unwrap());
+        assert!(world.wait(world.store.outbox(world.now(), 9)).unwrap().is_empty(), "it is somebody's");
+        world.clock.advance(Span::from_mins(1));
+        assert_eq!(world.wait(world.store.outbox(world.now(), 9)).unwrap()[0].attempts, 1, "until they fail");
+        world.wait(world.store.delivered(id)).unwrap();
+        assert!(!world.wait(world.store.take_message(id, 1, until)).unwrap());
+    });
+}
+
+#[test]
+fn the_same_news_are_heard_once() {
+    everywhere(|world| {
+        let store = &world.store;
+        assert!(!world.wait(store.has_heard("telegram", "update:1")).unwrap());
+        world.wait(store.hear("telegram", "update:1", None)).unwrap();
+        world.wait(store.hear("telegram", "update:1", None)).unwrap();
+        assert!(world.wait(store.has_heard("telegram", "update:1")).unwrap());
+        assert!(!world.wait(store.has_heard("email", "update:1")).unwrap());
+        world.wait(store.set_channel_mark("telegram", "2@0".into())).unwrap();
+        world.wait(store.set_channel_mark("telegram", "3@0".into())).unwrap();
+        assert_eq!(world.wait(store.channel_mark("telegram")).unwrap().as_deref(), Some("3@0"));
+        assert_eq!(world.wait(store.channel_mark("email")).unwrap(), None);
+    });
+}
