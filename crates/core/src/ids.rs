@@ -120,6 +120,8 @@ ids! {
     KeyId = "key";
     /// A request at a door, for logs and support.
     RequestId = "req";
+    /// A secret of the vault: names it, never opens anything.
+    SecretId = "sec";
 }
 
 fn parse_bits(text: &str, prefix: &'static str) -> Result<u128, NameError> {
@@ -198,6 +200,14 @@ names! {
     /// One running gateway. Names its audit log.
     NodeName("node name", 64, "letters, digits, `-`, `_`, `.` and `/`", |t| {
         t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+    });
+    /// A secret of the vault, as operators and agents call it.
+    SecretName("secret name", 128, "letters, digits, `-`, `_`, `.` and `/`, without empty parts", |t| {
+        t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b)) && t.split('/').all(|part| !part.is_empty())
+    });
+    /// A way out that configuration opened: hosts, limits and a credential.
+    ConnectionName("connection name", 64, "letters, digits, `-`, `_` and `.`", |t| {
+        t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     });
     /// A person as the operator's configuration calls them.
     PersonName("person's name", 64, "printable characters without control or format characters", |t| {

@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod database;
 mod disk;
+mod egress;
 mod filesystem;
 mod general;
 mod holds;
@@ -25,6 +26,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod vault;
 mod workers;
 
 use std::fmt;
@@ -41,6 +43,7 @@ pub use approvals::Approvals;
 pub use batch::{Batch, Services};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
+pub use egress::{Connections, Egress, shown as connection_shown};
 pub use filesystem::{Agents, Filesystem, Root};
 pub use general::{General, Host, PORT, WebOrigin};
 pub use holds::{Delays, Holds};
@@ -54,6 +57,7 @@ pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
 pub use tls::{Tls, TlsFiles};
+pub use vault::Vault;
 pub use workers::{Sandbox, Workers};
 
 use manual::known_keys;
@@ -121,6 +125,12 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How much workers may use.
     pub workers: Workers,
+    /// Where the root key of the vault comes from.
+    pub vault: Vault,
+    /// Ways out.
+    pub egress: Egress,
+    /// Where systemd put its credentials.
+    pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
 }
 
@@ -174,7 +184,8 @@ impl Config {
         let origins = reader.finish()?;
         // Whoever gave nothing has also said why, so that `finish` has already failed.
         let unusable = || vec![Fault::of_file("config.value", name, "it cannot be used")].into();
-        config.map(|config| (config, origins)).ok_or_else(unusable)
+        let credentials = env.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY").map(|(_, path)| path.into());
+        config.map(|config| (Self { credentials, ..config }, origins)).ok_or_else(unusable)
     }
 
     /// The window of a service; nothing where writes are not counted.
@@ -212,6 +223,8 @@ struct Written {
     sessions: Sessions,
     log: Log,
     workers: Workers,
+    vault: Vault,
+    egress: Egress,
 }
 
 impl Written {
@@ -230,6 +243,8 @@ impl Written {
             sessions: Sessions::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            vault: Vault::read(reader),
+            egress: Egress::read(reader),
         }
     }
 
@@ -278,6 +293,9 @@ impl Written {
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
+            vault: self.vault.clone(),
+            egress: self.egress.clone(),
+            credentials: None,
             shown,
         })
     }
@@ -297,6 +315,8 @@ impl Written {
             self.sessions.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.vault.shown(),
+            self.egress.shown(),
         ]
         .concat()
     }

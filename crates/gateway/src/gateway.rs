@@ -15,11 +15,13 @@ use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
 use crate::doors::mcp::changes::Changes;
+use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
+use crate::vault::Vault;
 use crate::waiting::Waiting;
 use crate::workers::Workers;
 
@@ -46,6 +48,10 @@ pub struct Parts {
     pub about: Arc<About>,
     /// What must not leave.
     pub scan: Box<dyn Scan>,
+    /// Credentials.
+    pub vault: Arc<Vault>,
+    /// The only way out.
+    pub egress: Arc<Egress>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -77,6 +83,10 @@ pub struct Gateway {
     pub events: Events,
     /// Locked-in processes that read what services send.
     pub workers: Workers,
+    /// Credentials.
+    pub vault: Arc<Vault>,
+    /// The only way out.
+    pub egress: Arc<Egress>,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
@@ -125,7 +135,8 @@ impl Gateway {
     /// Puts a gateway together. It is not open yet: see [`crate::loops::start`].
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, signers } = parts;
+        let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, .. } = parts;
+        let (vault, egress, signers) = (parts.vault, parts.egress, parts.signers);
         Self {
             store,
             policy,
@@ -136,6 +147,8 @@ impl Gateway {
             entropy,
             services,
             about,
+            vault,
+            egress,
             scan,
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),

@@ -11,6 +11,7 @@ pub mod catalogue;
 pub mod config;
 pub mod corridor;
 pub mod doors;
+pub mod egress;
 pub mod events;
 mod gateway;
 pub mod keyring;
@@ -23,6 +24,7 @@ pub mod rooms;
 pub mod serve;
 pub mod services;
 mod value;
+pub mod vault;
 mod waiting;
 pub mod workers;
 

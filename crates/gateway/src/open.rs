@@ -18,12 +18,17 @@ use sluice_store::{Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
-use crate::rooms::leak::NoPatterns;
+use crate::egress::Egress;
+use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
+use crate::rooms::leak::{NoPatterns, Scan};
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
 use crate::services::files::{self, Files, Root, Roots};
+use crate::services::network::Network;
+use crate::services::secrets::Secrets;
 use crate::services::state::State;
 use crate::services::{Service, Services};
+use crate::vault::{Source, Vault};
 use crate::{Gateway, Parts, policies};
 
 /// Why a gateway could not be opened.
@@ -46,6 +51,12 @@ pub enum OpenError {
     /// The key that signs the record cannot be used.
     #[error("the key that signs the record cannot be used: {0}")]
     Key(String),
+    /// The vault cannot be opened.
+    #[error("{0}")]
+    Vault(String),
+    /// Certificates that should be trusted cannot be read.
+    #[error("the certificates of `egress.ca_file` cannot be used: {0}")]
+    Trust(String),
     /// A mistake of ours.
     #[error("the catalogue of capabilities is broken: {0}")]
     Catalogue(String),
@@ -79,6 +90,8 @@ impl OpenError {
             Self::Store(error) => error.code(),
             Self::Folder { .. } => "open.folder",
             Self::Key(_) => "open.key",
+            Self::Vault(_) => "vault.locked",
+            Self::Trust(_) => "open.trust",
             Self::Catalogue(_) => "gateway.internal",
         }
     }
@@ -104,7 +117,9 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         let signer = signer(&config.data, &store, &log, world).await?;
         signers.push((log, signer));
     }
-    let (services, about) = services(&config, world, &store, &policy, &catalogue)?;
+    let scan: Arc<dyn Scan> = Arc::new(NoPatterns);
+    let (vault, egress) = way_out(&config, world, &store, &scan).await?;
+    let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress))?;
     let gw = Gateway::new(Parts {
         store,
         policy,
@@ -115,7 +130,9 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         entropy: Arc::clone(&world.entropy),
         services,
         about,
-        scan: Box::new(NoPatterns),
+        scan: Box::new(scan),
+        vault,
+        egress,
         signers,
     });
     let version = gw.policy.get().version().to_owned();
@@ -132,6 +149,23 @@ fn open_store(config: &Config, world: &World) -> Result<Store, StoreError> {
         Database::File(path) => Store::open_file(path, config.node.clone(), Arc::clone(&world.clock)),
         Database::Server(url) => Store::open_server(url.expose(), config.node.clone()),
     }
+}
+
+/// The vault, and the only way out.
+async fn way_out(
+    config: &Config,
+    world: &World,
+    store: &Arc<Store>,
+    scan: &Arc<dyn Scan>,
+) -> Result<(Arc<Vault>, Arc<Egress>), OpenError> {
+    let (source, before) = (Source::of(config), Source::before(config));
+    let vault = Vault::open(Arc::clone(store), world, source, before).await;
+    let vault = Arc::new(vault.map_err(|error| OpenError::Vault(error.to_string()))?);
+    let tls = trust(config.egress.ca_file.as_deref()).map_err(OpenError::Trust)?;
+    let wire = Wire::new(Arc::new(SystemResolver), Arc::new(SystemDialer), tls);
+    let egress = Egress::new(Arc::clone(store), Arc::clone(&vault), Arc::clone(scan), wire, world);
+    config.egress.connections.0.iter().for_each(|connection| egress.open(connection.clone()));
+    Ok((vault, Arc::new(egress)))
 }
 
 /// The data folder: made if missing, for its owner only.
@@ -196,13 +230,19 @@ fn services(
     config: &Config,
     world: &World,
     store: &Arc<Store>,
-    policy: &Arc<LivePolicy>,
-    catalogue: &Arc<LiveCatalogue>,
+    (policy, catalogue): (&Arc<LivePolicy>, &Arc<LiveCatalogue>),
+    (vault, egress): (&Arc<Vault>, &Arc<Egress>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
     let state: Arc<dyn Service> = Arc::new(State::new(Arc::clone(store), config.state.clone()));
     let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
+    let secrets: Arc<dyn Service> = Arc::new(Secrets::new(Arc::clone(store), Arc::clone(vault)));
     let mut services = Services::default().with(name("state")?, state).with(name("alerts")?, alerts);
+    services = services.with(name("secrets")?, secrets);
+    if egress.connections().iter().any(|connection| connection.agents.is_some()) {
+        let network: Arc<dyn Service> = Arc::new(Network::new(Arc::clone(egress), Arc::clone(&world.clock)));
+        services = services.with(name("network")?, network);
+    }
     if !config.filesystem.roots.is_empty() {
         let files = open_folders(config, policy, world)?;
         services = services.with_files(name("filesystem")?, Arc::new(files));

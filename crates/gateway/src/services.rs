@@ -7,6 +7,8 @@
 pub mod about;
 pub mod alerts;
 pub mod files;
+pub mod network;
+pub mod secrets;
 pub mod state;
 
 use std::collections::HashMap;

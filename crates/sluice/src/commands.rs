@@ -12,6 +12,7 @@ pub(crate) mod complete;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod egress;
 pub(crate) mod events;
 pub(crate) mod freeze;
 pub(crate) mod holds;
@@ -21,9 +22,11 @@ pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod rollback;
+pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod setup;
 pub(crate) mod status;
+pub(crate) mod vault;
 
 use clap::Subcommand;
 
@@ -59,6 +62,12 @@ pub(crate) enum Command {
     Agents(agents::Agents),
     /// List, make, replace and revoke credentials
     Keys(keys::Keys),
+    /// List, set, replace and revoke secrets the gateway uses for agents
+    Secrets(secrets::Secrets),
+    /// Show where the root key comes from, and replace it
+    Vault(vault::Vault),
+    /// List ways out, see what they have used, start over
+    Egress(egress::Egress),
     /// List standing yeses and take them back
     Allowances(allowances::Allowances),
     /// List and acknowledge alerts
@@ -106,6 +115,9 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Rollback(rollback) => rollback.run(screen),
         Command::Agents(agents) => agents.run(screen),
         Command::Keys(keys) => keys.run(screen),
+        Command::Secrets(secrets) => secrets.run(screen),
+        Command::Vault(vault) => vault.run(screen),
+        Command::Egress(egress) => egress.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),

@@ -70,7 +70,7 @@ impl Settings {
 /// Our variables. One that is no text is refused: what it means would be a guess.
 fn variables() -> Result<Vec<(String, String)>, Failure> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = ours.filter(|(name, _)| name.starts_with("SLUICE_"));
+    let ours = ours.filter(|(name, _)| name.starts_with("SLUICE_") || name == "CREDENTIALS_DIRECTORY");
     let read = ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(Failure::new(Exit::Failed, format!("the variable `{}` is not UTF-8 text", name.escape_debug()))),

@@ -17,6 +17,7 @@ mod calls;
 mod counters;
 mod credentials;
 mod desk;
+mod egress;
 mod error;
 mod freezes;
 mod holds;
@@ -40,6 +41,7 @@ mod sql;
 mod sqlite;
 mod state;
 mod touch;
+mod vault;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,6 +64,7 @@ pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};
 pub use calls::{Closed, Ending};
 pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
+pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
 pub use freezes::{Freeze, Scope};
 pub use lane::StopLane;
@@ -76,6 +79,7 @@ pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, R
 pub use rollbacks::Point;
 pub use sessions::Session;
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
+pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
 use crate::postgres::{Patience, Server, Time};

@@ -15,6 +15,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") },
     Migration { version: 2, sql: include_str!("../migrations/0002_gateway.sql") },
     Migration { version: 3, sql: include_str!("../migrations/0003_proxies.sql") },
+    Migration { version: 4, sql: include_str!("../migrations/0004_vault.sql") },
 ];
 
 /// The schema this release writes.

@@ -325,6 +325,50 @@ codes! {
     EgressBreaker = "egress.breaker", 503, secs(30),
         "the service is failing, so requests to it are paused",
         "wait as long as advised and send the same call again";
+    EgressBurned = "egress.burned", 429, AfterPerson,
+        "the connection has used up all its requests",
+        "stop and tell your user; a person has to look before it starts over";
+    EgressUrl = "egress.url", 422, AfterChange,
+        "the address is not one that can be read in only one way",
+        "write a plain https address: a host name in lower case, no user name, no odd spelling of numbers";
+    EgressHeader = "egress.header", 422, AfterChange,
+        "a header may not be set by the caller",
+        "leave the header out; the gateway sets what is needed";
+    EgressAddress = "egress.address", 403, Never,
+        "the host leads to an address inside a private network",
+        "this is a rule, not a fault: do not try another name for the same address; an operator can open it";
+    EgressTicket = "egress.ticket", 403, Never,
+        "the ticket is not good for this request",
+        "ask only for what the job was started for";
+    EgressDns = "egress.dns", 502, secs(30),
+        "the name of the host could not be found",
+        "check the spelling of the host; otherwise try again later";
+    EgressConnect = "egress.connect", 502, secs(30),
+        "the host could not be reached",
+        "nothing was sent; try again later";
+    EgressTls = "egress.tls", 502, AfterPerson,
+        "no trusted connection to the host could be made",
+        "nothing was sent; tell your user that the certificate of the host is not trusted";
+    EgressNoAnswer = "egress.no_answer", 504, AfterChange,
+        "the request left and nothing came back",
+        "it may have been carried out: look before you send it again";
+    EgressBroken = "egress.broken", 502, AfterChange,
+        "what came back is not a proper answer",
+        "it may have been carried out: look before you send it again";
+    EgressReply = "egress.reply", 502, AfterChange,
+        "the answer began and was cut off",
+        "ask for less at a time; if it was a write, look before you send it again";
+
+    // Vault: credentials the gateway uses on behalf of agents.
+    VaultUnknown = "vault.unknown", 404, AfterChange,
+        "there is no secret of this name, or no longer",
+        "`secrets.list` names the secrets there are; an operator can set one";
+    VaultScope = "vault.scope", 403, Never,
+        "the secret is not for this capability and host",
+        "this is a rule, not a fault: use the secret that was made for this service; an operator can change its scope";
+    VaultLocked = "vault.locked", 503, AfterPerson,
+        "the vault cannot be opened",
+        "stop and tell your user; an operator has to see to the root key";
 
     // Worker: the process that did the work.
     WorkerCrashed = "worker.crashed", 502, AfterPerson,

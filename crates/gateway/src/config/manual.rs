@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State, TlsFiles,
-    Workers, Written,
+    Approvals, Batch, DatabaseSettings, Disk, Egress, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State,
+    TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 13] {
+fn pages() -> [Page; 15] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -39,6 +39,8 @@ fn pages() -> [Page; 13] {
         page::<Sessions>(),
         page::<Log>(),
         page::<Workers>(),
+        page::<Vault>(),
+        page::<Egress>(),
     ]
 }
 
@@ -65,6 +67,8 @@ impl JsonSchema for Written {
             ("sessions", generator.subschema_for::<Sessions>()),
             ("log", generator.subschema_for::<Log>()),
             ("workers", generator.subschema_for::<Workers>()),
+            ("vault", generator.subschema_for::<Vault>()),
+            ("egress", generator.subschema_for::<Egress>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

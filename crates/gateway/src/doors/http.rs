@@ -8,6 +8,7 @@
 mod agents;
 mod approvals;
 pub(crate) mod calls;
+mod egress;
 mod events;
 mod holds;
 pub mod openapi;
@@ -16,6 +17,7 @@ mod record;
 pub mod reply;
 pub mod route;
 pub mod routes;
+mod secrets;
 mod sessions;
 mod status;
 pub mod views;

@@ -43,6 +43,7 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     gw.found_room(room_left(gw));
     gw.keyring.refresh(&gw.store).await?;
+    gw.egress.refresh().await?;
     if round.is_multiple_of(BEAT) {
         gw.store.beat().await?;
     }
@@ -61,6 +62,7 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
             }
         }
         gw.store.prune(gw.now(), PAGE).await?;
+        gw.store.sweep_secrets().await?;
     }
     Ok(())
 }

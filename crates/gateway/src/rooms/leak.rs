@@ -15,6 +15,35 @@ use crate::{Gateway, No};
 pub trait Scan: Send + Sync {
     /// The ids of the patterns found in what an action would carry out.
     fn scan(&self, action: &Action) -> Vec<String>;
+
+    /// The ids of the patterns found in a request as it would leave, before any credential is added to it.
+    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String>;
+}
+
+/// A request as it would leave.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Where to, all of it.
+    pub url: &'a str,
+    /// Headers the caller wants.
+    pub headers: &'a [(String, String)],
+    /// What it carries.
+    pub body: &'a [u8],
+}
+
+impl std::fmt::Debug for Outgoing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outgoing").field("bytes", &self.body.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Scan + ?Sized> Scan for std::sync::Arc<T> {
+    fn scan(&self, action: &Action) -> Vec<String> {
+        (**self).scan(action)
+    }
+    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
+        (**self).outgoing(request)
+    }
 }
 
 /// Knows no patterns.
@@ -23,6 +52,9 @@ pub struct NoPatterns;
 
 impl Scan for NoPatterns {
     fn scan(&self, _: &Action) -> Vec<String> {
+        Vec::new()
+    }
+    fn outgoing(&self, _: &Outgoing<'_>) -> Vec<String> {
         Vec::new()
     }
 }

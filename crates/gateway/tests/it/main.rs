@@ -8,10 +8,15 @@
     reason = "tests"
 )]
 
+mod canaries;
 mod freeze;
 mod house;
 mod http;
 mod mcp;
 mod offer;
+mod outside;
 mod runaway;
+mod ssrf;
 mod walk;
+mod ways_out;
+mod zoo;

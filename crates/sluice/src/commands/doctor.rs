@@ -141,6 +141,7 @@ fn configuration(settings: &Settings) -> Finding {
 fn of_config(config: &Config) -> Vec<Finding> {
     let mut findings = vec![policies(config)];
     findings.extend(places::permissions(config));
+    findings.push(places::root_key(config));
     findings.push(places::database(config));
     findings.push(places::disk(config));
     findings.push(kernel::openat2(!config.filesystem.roots.is_empty()));

@@ -13,5 +13,6 @@ mod naming;
 mod newcomer;
 mod policy;
 mod running;
+mod secrets;
 mod serving;
 mod workers;

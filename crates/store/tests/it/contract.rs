@@ -6,6 +6,7 @@ mod attempts;
 mod batches;
 mod calls;
 mod doubt;
+pub mod egress;
 mod freezing;
 mod keys;
 mod lists;
@@ -18,6 +19,7 @@ mod sessions;
 mod state;
 mod stopping;
 mod time;
+pub mod vault;
 
 use sluice_core::hold::HoldState;
 use sluice_core::{HoldId, Span};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use sluice_core::audit::Sealed;
 use sluice_core::hold::Hold;
-use sluice_core::ids::{KeyId, MessageId, SessionId};
+use sluice_core::ids::{KeyId, MessageId, SecretId, SessionId};
+use sluice_core::throttle::Limits;
 use sluice_core::{AgentName, HoldId, NodeName, Span};
 use sluice_store::{
     Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, Store, StoreError,
@@ -16,6 +17,7 @@ use sluice_testkit::ids::SplitMix;
 use sluice_testkit::{CountingIds, ManualClock, World};
 
 use crate::checker;
+use crate::contract::{egress, vault};
 use crate::engines::{WINDOW, agent, asked, code, operator, refused};
 
 /// What a refused file is refused with; anything else would be a guess.
@@ -50,6 +52,7 @@ fn furnish(path: &Path) {
     world.wait(world.store.claim(world.claims(&last))).unwrap();
     world.finish(last[0].id, 1, refused()).unwrap();
     furnish_beside_writes(&world);
+    furnish_the_vault(&world);
     checker::check(&world);
 }
 
@@ -82,6 +85,17 @@ fn furnish_beside_writes(world: &World) {
     world.wait(store.alert(alert, agent("clerk"))).unwrap();
 }
 
+/// A secret, and a way out that was used.
+fn furnish_the_vault(world: &World) {
+    vault::begin(world);
+    let id = SecretId::mint(world.ids.as_ref());
+    for version in 1..=2 {
+        world.wait(world.store.put_secret(vault::put(world, "mail/token", version, id))).unwrap();
+    }
+    egress::take(world, Limits::default(), 1, true);
+    egress::heard(world, 429);
+}
+
 /// Everything a store can be read for.
 #[derive(Debug, Clone, PartialEq)]
 struct Everything {
@@ -97,6 +111,9 @@ fn read(store: &Store) -> Result<Everything, StoreError> {
         store.open_approvals(1_000).await?;
         store.freezes().await?;
         store.keys().await?;
+        store.secrets().await?;
+        store.secret_versions().await?;
+        store.egress_states(sluice_core::Timestamp::from_millis(0)).await?;
         store.agents().await?;
         store.alerts(AlertFilter::default(), None, 1_000).await?;
         store.state_query(Shelf::Shared, String::new(), 1_000).await?;
@@ -502,6 +519,11 @@ fn bring_up_to_date(schema: i64) {
     if schema < 2 {
         furnish_beside_writes(&new);
     }
+    if schema < 4 {
+        furnish_the_vault(&new);
+    }
+    assert_eq!(new.wait(new.store.secrets()).unwrap().iter().map(|row| row.version).collect::<Vec<_>>(), [2]);
+    assert_eq!(new.wait(new.store.egress_states(new.now())).unwrap()[0].breaker.refusals, 1);
     assert_eq!(new.wait(new.store.keys()).unwrap().len(), 1);
     let plan = new.wait(new.store.state_get(Shelf::Shared, "plan".into(), None)).unwrap();
     assert_eq!(plan.map(|item| (item.value, item.version)), Some(("2".to_owned(), 2)));

@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod out;
 mod people;
 
 use sluice_core::refusal::Code;
@@ -40,7 +41,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 42] = [
+const CALL: [Code; 58] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -62,6 +63,22 @@ const CALL: [Code; 42] = [
     Code::ExecuteInDoubt,
     Code::ExecuteNeedsHuman,
     Code::ExecuteRefused,
+    Code::EgressNotAllowed,
+    Code::EgressLimit,
+    Code::EgressBreaker,
+    Code::EgressBurned,
+    Code::EgressUrl,
+    Code::EgressHeader,
+    Code::EgressAddress,
+    Code::EgressDns,
+    Code::EgressConnect,
+    Code::EgressTls,
+    Code::EgressNoAnswer,
+    Code::EgressBroken,
+    Code::EgressReply,
+    Code::VaultUnknown,
+    Code::VaultScope,
+    Code::VaultLocked,
     Code::FilesOutOfScope,
     Code::FilesNotFound,
     Code::FilesExists,
@@ -87,5 +104,5 @@ const CALL: [Code; 42] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, admin::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, admin::ROUTES, out::ROUTES].into_iter().flatten()
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice_gateway::config::{Config, Database, Size};
+use sluice_gateway::vault::Source;
 use sluice_store::Store;
 
 use super::{Finding, State};
@@ -53,6 +54,31 @@ pub(super) fn permissions(config: &Config) -> Vec<Finding> {
         });
     }
     findings
+}
+
+const KEY_HINT: &str = "docs/vault.md says where a root key can come from";
+
+/// Where the root key of the vault comes from, and whether it can be had.
+pub(super) fn root_key(config: &Config) -> Finding {
+    let source = Source::of(config);
+    let words = source.describe();
+    if !source.exists() {
+        return match source {
+            Source::File(_) => Finding::new("vault", State::Info, format!("{words} is made on the first start")),
+            Source::Credential(_) | Source::Passphrase(_) => {
+                Finding::new("vault", State::Fail, format!("there is no {words}")).hint(KEY_HINT)
+            }
+        };
+    }
+    // A passphrase is tried with any salt: whether it is the right one only the gateway can tell.
+    match source.read(&[0; 16]) {
+        Err(why) => Finding::new("vault", State::Fail, why).hint(KEY_HINT),
+        Ok(_) if matches!(&source, Source::File(path) if path.starts_with(&config.data)) => {
+            Finding::new("vault", State::Info, format!("the root key comes from the {words}, beside what it seals"))
+                .hint("whoever copies the data folder has both: back them up apart, or use a systemd credential")
+        }
+        Ok(_) => Finding::new("vault", State::Ok, format!("the root key comes from the {words}")),
+    }
 }
 
 /// What group or others could open. A closed folder closes all that is in it, and is still looked into: it

@@ -1,0 +1,286 @@
+//! What a connection may reach: hosts, ports, methods and paths.
+//!
+//! Promise: nothing is allowed that is not named, and a pattern of a host never matches more than whole labels.
+
+use std::fmt;
+
+use http::Method;
+use sluice_core::Span;
+use sluice_core::ids::{ConnectionName, SecretName};
+use sluice_core::throttle::Limits;
+
+use super::address::{Target, is_normal_name};
+use super::credential::Placement;
+use super::no::EgressNo;
+use super::ssrf::Net;
+use crate::config::Agents;
+
+/// Methods that change nothing at a well-behaved service.
+pub const READS: [Method; 2] = [Method::GET, Method::HEAD];
+/// Methods a connection can allow.
+pub const METHODS: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
+/// A host, or everything below one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// This name or address.
+    Exact(String),
+    /// Any name below this one, but not itself.
+    Under(String),
+}
+
+impl HostPattern {
+    /// Reads `api.example.com`, `*.example.com`, `192.0.2.7` or `[2001:db8::1]`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that can be shown.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        let bad = || {
+            let shown: String = text.chars().filter(|c| !c.is_control()).take(80).collect();
+            format!("`{shown}` is no host; write `api.example.com`, `*.example.com` or an address")
+        };
+        if let Some(rest) = lower.strip_prefix("*.") {
+            // `*.com` would be half the world.
+            let below = is_normal_name(rest) && rest.contains('.') && rest.parse::<std::net::Ipv4Addr>().is_err();
+            return if below { Ok(Self::Under(rest.to_owned())) } else { Err(bad()) };
+        }
+        let inner = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Some(inner) = inner {
+            let address: std::net::Ipv6Addr = inner.parse().map_err(|_| bad())?;
+            return Ok(Self::Exact(format!("[{address}]")));
+        }
+        if is_normal_name(&lower) { Ok(Self::Exact(lower)) } else { Err(bad()) }
+    }
+
+    /// Whether a host, in its normal spelling, is meant.
+    #[must_use]
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(own) => host == own,
+            Self::Under(own) => {
+                host.strip_suffix(own.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(own) => f.write_str(own),
+            Self::Under(own) => write!(f, "*.{own}"),
+        }
+    }
+}
+
+/// A path: exactly this one, or everything that begins like it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPattern {
+    /// This path.
+    Exact(String),
+    /// Every path that begins with this, which ends in `/`.
+    Below(String),
+}
+
+impl PathPattern {
+    /// Reads `/v1/me` or `/v1/*`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that can be shown.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let plain = |path: &str| {
+            path.starts_with('/')
+                && path.bytes().all(|b| b.is_ascii_graphic() && !b"*?#\\%".contains(&b))
+                && !path.split('/').any(|part| part == "." || part == "..")
+        };
+        match text.strip_suffix("/*") {
+            Some(head) if plain(&format!("{head}/")) => Ok(Self::Below(format!("{head}/"))),
+            None if plain(text) => Ok(Self::Exact(text.to_owned())),
+            _ => {
+                let shown: String = text.chars().filter(|c| !c.is_control()).take(80).collect();
+                Err(format!("`{shown}` is no path; write `/v1/me` or `/v1/*`"))
+            }
+        }
+    }
+
+    /// Whether a path, in its normal spelling, is meant. What a server might read as another path never is.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        let lower = path.to_ascii_lowercase();
+        if ["%2f", "%5c", "%2e", "%00", "//", ";"].iter().any(|odd| lower.contains(odd)) {
+            return false;
+        }
+        match self {
+            Self::Exact(own) => path == own,
+            Self::Below(own) => path.starts_with(own.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(own) => f.write_str(own),
+            Self::Below(own) => write!(f, "{own}*"),
+        }
+    }
+}
+
+/// A way out: where to, how, how often, with which credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// What people call it.
+    pub name: ConnectionName,
+    /// Hosts it may reach.
+    pub hosts: Vec<HostPattern>,
+    /// Ports it may reach.
+    pub ports: Vec<u16>,
+    /// Methods it may use.
+    pub methods: Vec<Method>,
+    /// Paths it may ask for; none named: all.
+    pub paths: Vec<PathPattern>,
+    /// Whether it may speak without TLS.
+    pub plain_http: bool,
+    /// Private addresses it may reach all the same.
+    pub allow_addresses: Vec<Net>,
+    /// Agents that may use it directly; nobody unless said.
+    pub agents: Option<Agents>,
+    /// Added to every request.
+    pub credential: Option<(SecretName, Placement)>,
+    /// How often.
+    pub limits: Limits,
+    /// The largest answer, after decompression, in bytes.
+    pub max_answer: u64,
+    /// How long a whole exchange may take.
+    pub timeout: Span,
+    /// How long the other side may be silent.
+    pub idle_timeout: Span,
+    /// How many redirects of a read are followed.
+    pub redirects: u32,
+}
+
+impl Connection {
+    /// A connection to these hosts with everything else at its default: https, reads only, the limits of a
+    /// service nobody trusts.
+    #[must_use]
+    pub fn new(name: ConnectionName, hosts: Vec<HostPattern>) -> Self {
+        Self {
+            name,
+            hosts,
+            ports: vec![443],
+            methods: READS.to_vec(),
+            paths: Vec::new(),
+            plain_http: false,
+            allow_addresses: Vec::new(),
+            agents: None,
+            credential: None,
+            limits: Limits::default(),
+            max_answer: 8 << 20,
+            timeout: Span::from_secs(30),
+            idle_timeout: Span::from_secs(10),
+            redirects: 3,
+        }
+    }
+
+    /// Whether a request may take this way.
+    ///
+    /// # Errors
+    /// The first thing that is not allowed.
+    pub fn admit(&self, method: &Method, target: &Target) -> Result<(), EgressNo> {
+        let no = |what: String| Err(EgressNo::NotAllowed(what));
+        if !self.hosts.iter().any(|pattern| pattern.matches(target.host())) {
+            return no("this host is not allowed".into());
+        }
+        if !self.ports.contains(&target.port()) {
+            return no(format!("port {} is not allowed", target.port()));
+        }
+        if !target.is_tls() && !self.plain_http {
+            return no("only https is allowed".into());
+        }
+        if !self.methods.contains(method) {
+            return no("this method is not allowed here".into());
+        }
+        if !self.paths.is_empty() && !self.paths.iter().any(|pattern| pattern.matches(target.path())) {
+            return no("this path is not allowed".into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a method changes nothing at the service.
+#[must_use]
+pub fn is_read(method: &Method) -> bool {
+    READS.contains(method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Connection {
+        let mut connection = Connection::new(
+            ConnectionName::new("web").unwrap(),
+            vec![HostPattern::parse("api.example.com").unwrap(), HostPattern::parse("*.example.org").unwrap()],
+        );
+        connection.paths = vec![PathPattern::parse("/v1/*").unwrap(), PathPattern::parse("/me").unwrap()];
+        connection
+    }
+
+    fn admitted(method: Method, url: &str) -> bool {
+        Target::parse(url).is_ok_and(|target| connection().admit(&method, &target).is_ok())
+    }
+
+    #[test]
+    fn only_named_hosts_methods_ports_and_paths_pass() {
+        assert!(admitted(Method::GET, "https://api.example.com/v1/items?a=1"));
+        assert!(admitted(Method::HEAD, "https://a.b.example.org/me"));
+        for url in [
+            "https://example.org/me",
+            "https://example.com/me",
+            "https://xexample.org/me",
+            "https://api.example.com.evil.net/me",
+            "https://api.example.com:8443/me",
+            "http://api.example.com/me",
+            "https://api.example.com/me/too",
+            "https://api.example.com/v1",
+            "https://api.example.com/v1/../admin",
+            "https://api.example.com/v1/%2e%2e/admin",
+            "https://api.example.com/v1/..%2fadmin",
+            "https://api.example.com/v1/%2E%2E%5cadmin",
+            "https://api.example.com/v1//admin",
+            "https://api.example.com/v1/;/admin",
+        ] {
+            assert!(!admitted(Method::GET, url), "{url}");
+        }
+        assert!(!admitted(Method::POST, "https://api.example.com/me"));
+    }
+
+    #[test]
+    fn patterns_of_hosts_are_whole_names() {
+        for bad in [
+            "*",
+            "*.com",
+            "*.",
+            "a*.example.com",
+            "exa mple.com",
+            "example.com.",
+            "",
+            "http://a",
+            "a..b",
+            "[::1",
+            "127.1",
+        ] {
+            assert!(HostPattern::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(HostPattern::parse("API.Example.COM").unwrap(), HostPattern::Exact("api.example.com".into()));
+        assert_eq!(HostPattern::parse("[0:0::1]").unwrap(), HostPattern::Exact("[::1]".into()));
+    }
+
+    #[test]
+    fn patterns_of_paths_are_plain() {
+        for bad in ["v1", "/a/*/b", "/a*", "/../x", "/a?b", "/%2e/x", "", "/a b"] {
+            assert!(PathPattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

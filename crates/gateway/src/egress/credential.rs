@@ -1,0 +1,294 @@
+//! Credentials on their way out, and kept from coming back.
+//!
+//! Takes a secret and where it goes; gives the header or query pair that carries it, and removes it from answers
+//! that reflect it, in every usual spelling. Promise: what an agent or worker is shown holds no spelling of it.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use http::{HeaderName, HeaderValue};
+use zeroize::Zeroizing;
+
+use super::headers::is_ours;
+use super::no::EgressNo;
+use crate::vault::{Secret, VaultError};
+
+/// What stands where a credential stood.
+const REMOVED: &[u8] = b"[credential removed]";
+
+/// Where a credential goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placement {
+    /// `Authorization: Bearer …`.
+    Bearer,
+    /// `Authorization: Basic …`; the secret is `user:password`.
+    Basic,
+    /// A header of its own, with a text before the secret.
+    Header {
+        /// Which.
+        name: HeaderName,
+        /// `token `, or nothing.
+        prefix: String,
+    },
+    /// A pair of the query. Addresses are logged by servers: only for services that know no other way.
+    Query {
+        /// Which.
+        name: String,
+    },
+}
+
+impl Placement {
+    /// Reads `bearer`, `basic`, `header X-Api-Key`, `header Authorization token` or `query key`.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = || "write `bearer`, `basic`, `header X-Api-Key` or `query key`".to_owned();
+        let mut words = text.split(' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("bearer"), None, ..) => Ok(Self::Bearer),
+            (Some("basic"), None, ..) => Ok(Self::Basic),
+            (Some("header"), Some(name), scheme, None) => {
+                let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
+                let plain = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_graphic());
+                match scheme {
+                    Some(word) if !plain(word) => Err(bad()),
+                    scheme => {
+                        Ok(Self::Header { name, prefix: scheme.map(|word| format!("{word} ")).unwrap_or_default() })
+                    }
+                }
+            }
+            (Some("query"), Some(name), None, _) if !name.is_empty() => Ok(Self::Query { name: name.to_owned() }),
+            _ => Err(bad()),
+        }
+    }
+
+    /// As it is written in the configuration.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Bearer => "bearer".into(),
+            Self::Basic => "basic".into(),
+            Self::Header { name, prefix } => format!("header {name} {prefix}").trim_end().to_owned(),
+            Self::Query { name } => format!("query {name}"),
+        }
+    }
+}
+
+/// A secret that is about to be sent, with everything it could come back as.
+#[allow(missing_debug_implementations, reason = "it holds a secret")]
+pub struct Credential {
+    placement: Placement,
+    secret: Secret,
+    needles: AhoCorasick,
+}
+
+/// What is added to a request.
+#[allow(missing_debug_implementations, reason = "it holds a secret")]
+pub(super) enum Added {
+    /// A header.
+    Header(HeaderName, HeaderValue),
+    /// A pair of the query.
+    Pair(String, Zeroizing<String>),
+}
+
+impl Credential {
+    /// Makes ready to send a secret.
+    ///
+    /// # Errors
+    /// When it cannot be put there.
+    pub fn new(secret: Secret, placement: Placement) -> Result<Self, EgressNo> {
+        // SECURITY: an agent may say where its secret goes, but not put it where it changes the request itself.
+        if let Placement::Header { name, .. } = &placement
+            && is_ours(name)
+        {
+            return Err(EgressNo::Header(format!("the header `{name}` is set by the gateway alone")));
+        }
+        let needles = needles(&secret, &placement)?;
+        Ok(Self { placement, secret, needles })
+    }
+
+    pub(super) fn added(&self) -> Result<Added, EgressNo> {
+        let unfit = || EgressNo::Vault(VaultError::Wrong("the secret does not fit a header".into()));
+        let value = |prefix: &str, secret: &[u8]| {
+            let whole = Zeroizing::new([prefix.as_bytes(), secret].concat());
+            let mut value = HeaderValue::from_bytes(&whole).map_err(|_| unfit())?;
+            value.set_sensitive(true);
+            Ok::<_, EgressNo>(value)
+        };
+        Ok(match &self.placement {
+            Placement::Bearer => Added::Header(http::header::AUTHORIZATION, value("Bearer ", self.secret.expose())?),
+            Placement::Basic => {
+                let encoded = Zeroizing::new(STANDARD.encode(self.secret.expose()));
+                Added::Header(http::header::AUTHORIZATION, value("Basic ", encoded.as_bytes())?)
+            }
+            Placement::Header { name, prefix } => Added::Header(name.clone(), value(prefix, self.secret.expose())?),
+            Placement::Query { name } => {
+                let text = std::str::from_utf8(self.secret.expose()).map_err(|_| unfit())?;
+                Added::Pair(name.clone(), Zeroizing::new(text.to_owned()))
+            }
+        })
+    }
+
+    /// Which header it uses, so that nobody else does.
+    #[must_use]
+    pub fn header(&self) -> Option<HeaderName> {
+        match &self.placement {
+            Placement::Bearer | Placement::Basic => Some(http::header::AUTHORIZATION),
+            Placement::Header { name, .. } => Some(name.clone()),
+            Placement::Query { .. } => None,
+        }
+    }
+
+    /// Removes every spelling of the secret. Gives nothing where there was none.
+    #[must_use]
+    pub fn scrub(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if !self.needles.is_match(bytes) {
+            return None;
+        }
+        let mut clean = Vec::with_capacity(bytes.len());
+        self.needles.replace_all_with_bytes(bytes, &mut clean, |_, _, out| {
+            out.extend_from_slice(REMOVED);
+            true
+        });
+        Some(clean)
+    }
+}
+
+/// All spellings: raw, base64 (three alignments, both alphabets), hex, percent, JSON, UTF-16.
+fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, EgressNo> {
+    let raw = secret.expose();
+    let mut all: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    let mut add = |spelling: Vec<u8>| {
+        // What is this short would be found everywhere; the vault takes no secret that short.
+        if spelling.len() >= 6 {
+            all.push(Zeroizing::new(spelling));
+        }
+    };
+    // A pair goes out as base64, so that what comes back may be base64 of that.
+    let encoded = Zeroizing::new(STANDARD.encode(raw));
+    let mut parts = vec![raw];
+    if *placement == Placement::Basic {
+        parts.extend(raw.splitn(2, |b| *b == b':').nth(1));
+        parts.push(encoded.as_bytes());
+    }
+    for part in parts {
+        add(part.to_vec());
+        for shift in 0..3 {
+            add(aligned(part, shift, &STANDARD_NO_PAD));
+            add(aligned(part, shift, &URL_SAFE_NO_PAD));
+        }
+        let hex = sluice_core::hex::encode(part);
+        add(hex.to_uppercase().into_bytes());
+        add(hex.into_bytes());
+        for upper in [true, false] {
+            add(percent(part, upper, |b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b)));
+            add(percent(part, upper, |b| b.is_ascii_graphic() && !b"\"#%<>?`{}&=+/".contains(&b)));
+            add(percent(part, upper, |_| false));
+        }
+        if let Ok(text) = std::str::from_utf8(part) {
+            let json = serde_json::Value::from(text).to_string();
+            let inner = json.trim_matches('"').to_owned();
+            add(inner.replace('/', "\\/").into_bytes());
+            add(inner.into_bytes());
+            add(text.encode_utf16().flat_map(u16::to_le_bytes).collect());
+            add(text.encode_utf16().flat_map(u16::to_be_bytes).collect());
+            add(text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").into_bytes());
+        }
+    }
+    let spellings: Vec<&[u8]> = all.iter().map(|spelling| spelling.as_slice()).collect();
+    let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
+    built.map_err(|_| EgressNo::Vault(VaultError::Wrong("the secret is too long to be sent".into())))
+}
+
+/// What base64 makes of these bytes after `shift` others: the characters that only they decide.
+fn aligned(bytes: &[u8], shift: usize, alphabet: &base64::engine::GeneralPurpose) -> Vec<u8> {
+    let padded = Zeroizing::new([vec![0; shift], bytes.to_vec()].concat());
+    let encoded = alphabet.encode(padded.as_slice()).into_bytes();
+    let skip = if shift == 0 { 0 } else { shift + 1 };
+    let bits = padded.len() * 8;
+    let whole = bits / 6;
+    encoded.get(skip..whole).map(<[u8]>::to_vec).unwrap_or_default()
+}
+
+fn percent(bytes: &[u8], upper: bool, plain: impl Fn(u8) -> bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() * 3);
+    for &byte in bytes {
+        if plain(byte) {
+            out.push(byte);
+        } else if upper {
+            out.extend(format!("%{byte:02X}").into_bytes());
+        } else {
+            out.extend(format!("%{byte:02x}").into_bytes());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn credential(secret: &str, placement: Placement) -> Credential {
+        Credential::new(Secret::new(secret.into()), placement).unwrap_or_else(|no| panic!("{no}"))
+    }
+
+    #[test]
+    fn every_spelling_of_a_reflected_secret_is_removed() {
+        let secret = "s3cr\"t/Va+lue&=key:ü";
+        let own = credential(secret, Placement::Bearer);
+        let json = serde_json::json!({"echo": secret}).to_string();
+        for reflected in [
+            secret.to_owned(),
+            format!("Bearer {secret}"),
+            json.clone(),
+            json.replace('/', "\\/"),
+            STANDARD.encode(secret),
+            STANDARD.encode(format!("x{secret}y")),
+            STANDARD.encode(format!("xy{secret}z")),
+            URL_SAFE_NO_PAD.encode(format!("abc{secret}")),
+            sluice_core::hex::encode(secret.as_bytes()),
+            sluice_core::hex::encode(secret.as_bytes()).to_uppercase(),
+            url::form_urlencoded::byte_serialize(secret.as_bytes()).collect(),
+            secret.bytes().map(|b| format!("%{b:02x}")).collect(),
+        ] {
+            let clean =
+                own.scrub(format!("before {reflected} after").as_bytes()).unwrap_or_else(|| panic!("{reflected}"));
+            let clean = String::from_utf8_lossy(&clean).into_owned();
+            assert!(clean.contains("[credential removed]") && !clean.contains("s3cr"), "{reflected}: {clean}");
+        }
+        assert!(own.scrub(b"nothing of it").is_none());
+    }
+
+    #[test]
+    fn the_password_of_a_pair_is_removed_too() {
+        let own = credential("ana:correct-horse", Placement::Basic);
+        assert!(own.scrub(b"password=correct-horse").is_some());
+        assert!(own.scrub(STANDARD.encode("ana:correct-horse").as_bytes()).is_some());
+    }
+
+    #[test]
+    fn placements_read_as_they_are_written() {
+        for text in ["bearer", "basic", "header x-api-key", "header authorization token", "query key"] {
+            assert_eq!(Placement::parse(text).unwrap().text(), text);
+        }
+        for bad in ["", "bearer x", "header", "header a b c", "query", "cookie a", "header bad:name"] {
+            assert!(Placement::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_secret_with_a_line_break_is_not_sent() {
+        assert!(credential("line\r\nbreak-here", Placement::Bearer).added().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn base64_of_a_text_around_it_is_found(before in "[a-z]{0,5}", after in "[a-z]{0,5}", secret in "[!-~]{12,40}") {
+            let own = credential(&secret, Placement::Bearer);
+            let reflected = STANDARD.encode([before, secret, after].concat());
+            prop_assert!(own.scrub(reflected.as_bytes()).is_some());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Which versions of secrets tickets were issued with: so that a changed one takes its tickets back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use sluice_core::ids::SecretName;
+use sluice_store::{Store, StoreError};
+
+/// Version and whether it is revoked, by name.
+type Known = BTreeMap<SecretName, (u64, bool)>;
+
+/// What was last seen of the vault.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    seen: Mutex<(Option<u64>, Known)>,
+}
+
+impl Versions {
+    /// Names of secrets that changed since this was last asked; nothing where nothing did.
+    pub(super) async fn changed(&self, store: &Store) -> Result<Option<BTreeSet<SecretName>>, StoreError> {
+        let generation = store.vault_changed().await?;
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).0 == Some(generation) {
+            return Ok(None);
+        }
+        let rows = store.secrets().await?;
+        let now: Known = rows.into_iter().map(|row| (row.name, (row.version, row.revoked.is_some()))).collect();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, known) = &*seen;
+        // At the first look there is nothing to compare with.
+        let changed = match before {
+            None => BTreeSet::new(),
+            Some(_) => {
+                now.iter().filter(|(name, is)| known.get(*name) != Some(is)).map(|(name, _)| name.clone()).collect()
+            }
+        };
+        *seen = (Some(generation), now);
+        Ok(Some(changed))
+    }
+}

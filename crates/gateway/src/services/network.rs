@@ -1,0 +1,215 @@
+//! Requests of agents to hosts an operator opened: `network.http_request`, `network.credentialed_request`.
+//!
+//! A request takes the connection that is open to the agent and admits it; the credential is added by egress and
+//! never seen here. Promise: a request that may have left and was not answered is unclear, never repeated; what comes
+//! back passes [`intake`] and says where it is from.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, Method};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::{SecretName, SessionId};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
+
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::egress::allow::METHODS;
+use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
+
+/// The longest text an agent is given, in bytes.
+const LONGEST: usize = 256 * 1024;
+/// The longest a request may take: within the deadline of a write.
+const SLOWEST: u64 = 45;
+
+/// Requests of agents.
+pub struct Network {
+    egress: Arc<Egress>,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("egress", &self.egress).finish_non_exhaustive()
+    }
+}
+
+/// What an agent asks for.
+struct Wanted {
+    request: Request,
+    target: Target,
+    credential: Option<(SecretName, Placement)>,
+}
+
+impl Network {
+    /// Over this way out.
+    #[must_use]
+    pub fn new(egress: Arc<Egress>, clock: Arc<dyn Clock>) -> Self {
+        Self { egress, clock }
+    }
+
+    fn route(&self, action: &Action) -> Result<(Wanted, Arc<Connection>), Refusal> {
+        let wanted = Wanted::read(action)?;
+        let route = self.egress.route(action.agent(), &wanted.request.method, &wanted.target);
+        Ok((wanted, route.map_err(EgressNo::refusal)?))
+    }
+
+    async fn make(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
+        // The permit is spent by this one request, whatever becomes of it.
+        drop(permit);
+        let (wanted, connection) = self.route(&hold.action).map_err(Trouble::Refused)?;
+        let Wanted { request, target, credential } = wanted;
+        let read = is_read(&request.method);
+        let started = self.clock.since_boot();
+        let capability = hold.action.capability().as_str();
+        let by = Actor::Agent(hold.agent().clone());
+        let answered = match credential {
+            Some(named) => self.egress.request_with(&connection, Some(named), (capability, by), request).await,
+            None => self.egress.request(&connection, capability, by, request).await,
+        };
+        let answer = answered.map_err(|no| no.trouble(read))?;
+        let took = self.clock.since_boot().as_millis().saturating_sub(started.as_millis());
+        let receipt = format!("{} {}", answer.status, target.host());
+        Ok(Performed { receipt, result: intake(&answer, &target, took), after: None, undo_until: None })
+    }
+}
+
+/// What an agent is given of an answer. The one place where what comes in from a request becomes text for an agent:
+/// bounded, valid UTF-8 or not shown, and labelled with where it is from. Content stages belong between these lines.
+fn intake(answer: &Answer, target: &Target, took: u64) -> Value {
+    let headers: serde_json::Map<String, Value> =
+        answer.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    let (body, truncated) = match std::str::from_utf8(&answer.body) {
+        Ok(text) => {
+            let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            (text.get(..end), end < text.len())
+        }
+        Err(_) => (None, false),
+    };
+    json!({
+        "status_code": answer.status,
+        "headers": headers,
+        "body": body,
+        "body_bytes": answer.body.len(),
+        "body_sha256": sluice_core::hex::encode(&Sha256::digest(&answer.body)),
+        "truncated": truncated,
+        "duration_ms": took,
+        "url": answer.url,
+        "provenance": {"origin": "outside", "host": target.host(), "trusted": false},
+    })
+}
+
+impl Wanted {
+    fn read(action: &Action) -> Result<Self, Refusal> {
+        let arguments = action.arguments();
+        let wrong = |text: &str| Refusal::new(Code::SchemaWrongType).with_text(text);
+        let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+        let url = text("url").unwrap_or_default().to_owned();
+        let target = Target::parse(&url).map_err(|why| EgressNo::Url(why).refusal())?;
+        let method = text("method").unwrap_or("GET");
+        let method = METHODS.into_iter().find(|known| known.as_str() == method);
+        let method = method.ok_or_else(|| wrong("method is GET, HEAD, POST, PUT, PATCH or DELETE"))?;
+        let mut headers = Vec::new();
+        for (name, value) in arguments.get("headers").and_then(Value::as_object).into_iter().flatten() {
+            let value = value.as_str().ok_or_else(|| wrong("a header's value is a text"))?;
+            headers.push((name.clone(), value.to_owned()));
+        }
+        let timeout = match arguments.get("timeout").map(Value::as_u64) {
+            None => None,
+            Some(Some(secs @ 1..=300)) => Some(Span::from_secs(secs.min(SLOWEST))),
+            Some(_) => return Err(wrong("timeout is between 1 and 300 seconds")),
+        };
+        let credential = match action.capability().as_str() {
+            "network.credentialed_request" => Some(named(action)?),
+            _ => None,
+        };
+        let body = Bytes::from(text("body").unwrap_or_default().to_owned());
+        let follow = arguments.get("follow_redirects").and_then(Value::as_bool).unwrap_or(true);
+        Ok(Self { request: Request { method, url, headers, body, follow, timeout }, target, credential })
+    }
+}
+
+/// The secret an agent names, and where it goes.
+fn named(action: &Action) -> Result<(SecretName, Placement), Refusal> {
+    let arguments = action.arguments();
+    let name = arguments.get("secret_name").and_then(Value::as_str).unwrap_or_default();
+    let name = SecretName::new(name).map_err(|_| Refusal::new(Code::SchemaBadName))?;
+    let wrong = || {
+        let text = "credential_placement is {type: header or query, name, format}, where format ends with {secret}";
+        Refusal::new(Code::SchemaWrongType).with_text(text)
+    };
+    let Some(placement) = arguments.get("credential_placement") else { return Ok((name, Placement::Bearer)) };
+    let text = |key: &str| placement.get(key).and_then(Value::as_str);
+    let known =
+        |(key, value): (&String, &Value)| ["type", "name", "format"].contains(&key.as_str()) && value.is_string();
+    if !placement.as_object().is_some_and(|map| map.iter().all(known)) {
+        return Err(wrong());
+    }
+    let format = text("format").unwrap_or("{secret}");
+    let prefix = format.strip_suffix("{secret}").filter(|prefix| !prefix.contains("{secret}")).ok_or_else(wrong)?;
+    let placement = match (text("type").unwrap_or("header"), text("name")) {
+        ("header", header) => {
+            let header = HeaderName::from_bytes(header.unwrap_or("authorization").as_bytes()).map_err(|_| wrong())?;
+            let given = text("name").is_some() || text("format").is_some();
+            let prefix = if given { prefix.to_owned() } else { "Bearer ".into() };
+            Placement::Header { name: header, prefix }
+        }
+        ("query", Some(pair)) if prefix.is_empty() && !pair.is_empty() => Placement::Query { name: pair.to_owned() },
+        _ => return Err(wrong()),
+    };
+    Ok((name, placement))
+}
+
+fn method_of(action: &Action) -> Method {
+    let text = action.arguments().get("method").and_then(Value::as_str).unwrap_or("GET");
+    METHODS.into_iter().find(|method| method.as_str() == text).unwrap_or(Method::POST)
+}
+
+impl Service for Network {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        ["network.http_request", "network.credentialed_request"].contains(&capability.as_str())
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(std::future::ready(self.route(action).map(drop)))
+    }
+
+    /// Requests carry something out, so that there are no reads among them.
+    fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(std::future::ready(Err(Refusal::new(Code::GatewayUnsupported))))
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(self.make(hold, permit))
+    }
+
+    /// A read changed nothing, so that it may be made again. Of anything else nobody here can tell.
+    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        let read = is_read(&method_of(&hold.action));
+        Box::pin(std::future::ready(if read { Found::Absent } else { Found::Unknown }))
+    }
+
+    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,129 @@
+//! Secrets, as far as agents are concerned: names, and the wish for a new value.
+//!
+//! Promise: no answer holds a value; asking for a new one tells people and changes nothing.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::{MessageId, SecretName, SessionId};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, CapabilityName};
+use sluice_store::{SecretRow, Store, StoreError};
+
+use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::vault::{Scope, Vault, VaultError};
+
+const REASONS: [&str; 3] = ["expiring", "compromised", "auth_failure"];
+
+/// What agents can do about secrets.
+#[derive(Debug)]
+pub struct Secrets {
+    store: Arc<Store>,
+    vault: Arc<Vault>,
+}
+
+impl Secrets {
+    /// Of this vault.
+    #[must_use]
+    pub fn new(store: Arc<Store>, vault: Arc<Vault>) -> Self {
+        Self { store, vault }
+    }
+
+    async fn list(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let all = ask.action.arguments().get("include_revoked").and_then(Value::as_bool).unwrap_or(false);
+        let rows = self.vault.list().await.map_err(VaultError::refusal)?;
+        let shown: Vec<Value> = rows.iter().filter(|row| all || row.revoked.is_none()).map(as_json).collect();
+        Ok(json!({"secrets": shown, "total": shown.len()}))
+    }
+
+    async fn ask_for(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
+        let (name, reason) = wish(&hold.action).map_err(Trouble::Refused)?;
+        // The request is named after the write, so that making it twice is making it once.
+        let request = MessageId::from_bits(permit.hold().bits());
+        let asked = self.store.ask_rotation(request, name.clone(), reason.to_owned(), hold.agent().clone()).await;
+        match asked {
+            Ok(()) => {}
+            Err(StoreError::NotFound { .. }) => return Err(Trouble::refused(Code::VaultUnknown)),
+            Err(error) => return Err(Trouble::NotDone(VaultError::Store(error).refusal())),
+        }
+        let result = json!({"request_id": request, "secret_name": name, "status": "submitted"});
+        Ok(Performed { receipt: request.to_string(), result, after: None, undo_until: None })
+    }
+}
+
+/// A secret as everyone may see it.
+#[must_use]
+pub fn as_json(row: &SecretRow) -> Value {
+    let scope = Scope::from_text(&row.scope).ok();
+    json!({
+        "name": row.name,
+        "type": row.kind,
+        "allowed_capabilities": scope.as_ref().map(|scope| &scope.capabilities),
+        "allowed_hosts": scope.as_ref().map(|scope| &scope.hosts),
+        "version": row.version,
+        "created_at": row.created_at.to_string(),
+        "updated_at": row.updated_at.to_string(),
+        "revoked": row.revoked.is_some(),
+    })
+}
+
+fn wish(action: &Action) -> Result<(SecretName, &str), Refusal> {
+    let arguments = action.arguments();
+    let name = arguments.get("secret_name").and_then(Value::as_str).unwrap_or_default();
+    let name = SecretName::new(name).map_err(|_| Refusal::new(Code::SchemaBadName))?;
+    let reason = arguments.get("reason").and_then(Value::as_str).unwrap_or("expiring");
+    if !REASONS.contains(&reason) {
+        let text = "reason is `expiring`, `compromised` or `auth_failure`";
+        return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
+    }
+    Ok((name, reason))
+}
+
+impl Service for Secrets {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        ["secrets.list", "secrets.rotate_request"].contains(&capability.as_str())
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let (name, _) = wish(action)?;
+            self.vault.show(&name).await.map(drop).map_err(VaultError::refusal)
+        })
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(self.list(ask))
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(self.ask_for(hold, permit))
+    }
+
+    /// Asking again is asking once.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(std::future::ready(Found::Absent))
+    }
+
+    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

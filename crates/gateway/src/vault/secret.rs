@@ -1,0 +1,53 @@
+//! A value nobody may see.
+//!
+//! Promise: it cannot be printed, copied, compared by accident or written out; it is wiped when it is dropped.
+
+use zeroize::Zeroizing;
+
+/// The shortest value, in bytes.
+pub const SHORTEST: usize = 8;
+/// The longest value, in bytes.
+pub const LONGEST: usize = 64 * 1024;
+
+/// A credential in memory.
+///
+/// ```compile_fail
+/// fn prints<T: std::fmt::Debug>() {}
+/// prints::<sluice_gateway::vault::Secret>();
+/// ```
+/// ```compile_fail
+/// fn copies<T: Clone>() {}
+/// copies::<sluice_gateway::vault::Secret>();
+/// ```
+/// ```compile_fail
+/// fn writes<T: serde::Serialize>() {}
+/// writes::<sluice_gateway::vault::Secret>();
+/// ```
+#[allow(missing_debug_implementations, reason = "a secret that can be printed will be")]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Wraps a value.
+    #[must_use]
+    pub fn new(value: Vec<u8>) -> Self {
+        Self(Zeroizing::new(value))
+    }
+
+    /// The value itself, for whoever has to send it.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,132 @@
+//! Ways out: counted together, across restarts and nodes.
+
+use sluice_core::Span;
+use sluice_core::ids::ConnectionName;
+use sluice_core::throttle::{Limits, Stop};
+use sluice_store::{Heard, Take, Taken};
+use sluice_testkit::World;
+
+use crate::engines::{across_restarts, agent, code, everywhere, message, messages, operator, recorded, with_two_nodes};
+
+pub fn web() -> ConnectionName {
+    ConnectionName::new("web").unwrap()
+}
+
+pub fn take(world: &World, limits: Limits, wanted: u32, is_read: bool) -> Taken {
+    let take = Take { connection: web(), limits, wanted, is_read, message: message(world) };
+    world.wait(world.store.egress_take(take)).unwrap()
+}
+
+fn granted(world: &World) -> u32 {
+    match take(world, Limits::default(), 1, true) {
+        Taken::Granted { many, .. } => many,
+        Taken::Refused { .. } => 0,
+    }
+}
+
+fn stop(world: &World, is_read: bool) -> Option<Stop> {
+    match take(world, Limits::default(), 1, is_read) {
+        Taken::Granted { .. } => None,
+        Taken::Refused { stop, .. } => Some(stop),
+    }
+}
+
+pub fn heard(world: &World, status: u16) {
+    let heard =
+        Heard { connection: web(), status: Some(status), retry_after: None, jitter: 0, message: message(world) };
+    world.wait(world.store.egress_heard(heard)).unwrap();
+}
+
+#[test]
+fn ten_fit_a_minute_and_a_restart_forgets_none() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        assert_eq!((0..6).map(|_| granted(&world)).sum::<u32>(), 6);
+        drop(world);
+        let world = place.open("gw-1");
+        assert_eq!((0..6).map(|_| granted(&world)).sum::<u32>(), 4);
+        let Taken::Refused { stop: Stop::Minute, again: Some(again) } = take(&world, Limits::default(), 1, true) else {
+            panic!("the eleventh went out")
+        };
+        place.clock.advance(again.since(world.now()));
+        assert_eq!(granted(&world), 1, "at the time it was told");
+        world
+    });
+}
+
+#[test]
+fn a_hundred_fit_an_hour_and_two_hundred_altogether_until_a_person_looks() {
+    everywhere(|world| {
+        let mut went = 0;
+        for _ in 0..20 {
+            went += (0..10).map(|_| granted(world)).sum::<u32>();
+            world.clock.advance(Span::from_secs(61));
+        }
+        assert_eq!(went, 100);
+        world.clock.advance(Span::from_hours(1));
+        for _ in 0..12 {
+            went += (0..10).map(|_| granted(world)).sum::<u32>();
+            world.clock.advance(Span::from_secs(61));
+        }
+        assert_eq!(went, 200);
+        world.clock.advance(Span::from_hours(5));
+        assert_eq!(stop(world, true), Some(Stop::Burn));
+        assert_eq!(stop(world, true), Some(Stop::Burn));
+        assert_eq!(messages(world, "egress.burned").len(), 1, "people are told once");
+        assert_eq!(code(world.wait(world.store.egress_reset(web(), agent("clerk")))), "approval.not_an_approver");
+        world.wait(world.store.egress_reset(web(), operator())).unwrap();
+        assert_eq!(granted(world), 1);
+        assert_eq!(recorded(world, "egress.reset"), 1);
+    });
+}
+
+#[test]
+fn several_are_granted_at_once_and_all_of_them_are_counted() {
+    everywhere(|world| {
+        let wide = Limits { per_minute: Some(100), per_hour: None, burn: None };
+        let many = |wanted| match take(world, wide, wanted, true) {
+            Taken::Granted { many, .. } => many,
+            Taken::Refused { .. } => 0,
+        };
+        assert_eq!([many(64), many(64), many(64)], [64, 36, 0]);
+        let states = world.wait(world.store.egress_states(world.now())).unwrap();
+        assert_eq!((states[0].used.minute, states[0].used.burned), (100, 100));
+    });
+}
+
+#[test]
+fn three_refusals_close_the_way_for_all_until_one_read_got_through() {
+    across_restarts(|place| {
+        let world = place.open("gw-1");
+        for _ in 0..3 {
+            assert_eq!(granted(&world), 1);
+            heard(&world, 429);
+        }
+        assert!(matches!(stop(&world, true), Some(Stop::Open { .. })));
+        assert_eq!((messages(&world, "egress.opened").len(), recorded(&world, "egress.opened")), (1, 1));
+        drop(world);
+        let world = place.open("gw-1");
+        place.clock.advance(Span::from_secs(29));
+        assert!(matches!(stop(&world, true), Some(Stop::Open { .. })), "a restart opens nothing");
+        place.clock.advance(Span::from_secs(1));
+        assert_eq!(stop(&world, false), Some(Stop::OnlyARead));
+        assert_eq!(granted(&world), 1);
+        assert!(matches!(stop(&world, true), Some(Stop::Probing { .. })));
+        heard(&world, 200);
+        assert_eq!(stop(&world, false), None);
+        assert_eq!(recorded(&world, "egress.closed"), 1);
+        world
+    });
+}
+
+#[test]
+fn two_nodes_share_one_count_and_one_breaker() {
+    with_two_nodes(|one, two| {
+        assert_eq!((0..7).map(|_| granted(one)).sum::<u32>(), 7);
+        assert_eq!((0..7).map(|_| granted(two)).sum::<u32>(), 3);
+        for world in [one, two, one] {
+            heard(world, 429);
+        }
+        assert!(matches!(stop(two, true), Some(Stop::Open { .. })));
+    });
+}
