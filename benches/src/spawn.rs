@@ -21,6 +21,9 @@ const EACH: usize = 60;
 /// Lives in a row whose remains are counted.
 const LIVES: usize = 500;
 
+const SMALL: &str = "`posix_spawn` of a small static program";
+const BOXED: &str = "`bwrap --unshare-all` of that program";
+
 /// Measures the section.
 pub fn measure() -> anyhow::Result<Section> {
     let folder = tempfile::tempdir()?;
@@ -47,16 +50,39 @@ pub fn measure() -> anyhow::Result<Section> {
         }
     }
     let [floor, ours, walled, peer] = &times;
+    let mut work = [const { Vec::new() }; 4];
+    for round in 0..=ROUNDS {
+        let these = [
+            processor(|| run(Command::new(&small).env_clear()))?,
+            processor(|| live(&plain))?,
+            processor(|| live(&full))?,
+            processor(boxed)?,
+        ];
+        if round > 0 {
+            work.iter_mut().zip(these).for_each(|(all, this)| all.push(Times { p50: this, p99: this }));
+        }
+    }
+    let [floor_work, our_work, walled_work, peer_work] = &work;
     let (before, after) = leaks(&full)?;
     let rows = vec![
-        row("Landlock and seccomp, p50", ours, "`posix_spawn` of a small static program", floor, p50, Target::AtMost(3.0)),
-        row("Landlock and seccomp, p99", ours, "`posix_spawn` of a small static program", floor, p99, Target::None),
-        row("and all namespaces, p50, as a share of", walled, "`bwrap --unshare-all` of that program", peer, p50, Target::AtMost(0.5)),
-        row("and all namespaces, p99, as a share of", walled, "`bwrap --unshare-all` of that program", peer, p99, Target::None),
+        row("Landlock and seccomp, processor time", our_work, SMALL, floor_work, p50, Target::AtMost(3.0)),
+        row(
+            "and all namespaces, processor time, as a share of",
+            walled_work,
+            BOXED,
+            peer_work,
+            p50,
+            Target::AtMost(0.5),
+        ),
+        row("Landlock and seccomp, p50", ours, SMALL, floor, p50, Target::AtMost(3.0)),
+        row("Landlock and seccomp, p99", ours, SMALL, floor, p99, Target::None),
+        row("and all namespaces, p50, as a share of", walled, BOXED, peer, p50, Target::AtMost(0.5)),
+        row("and all namespaces, p99, as a share of", walled, BOXED, peer, p99, Target::None),
     ];
     let how = format!(
-        "`sluice worker`, release build: spawn, lock in, take a job (`echo`), report, exit, reap. Wall time, one after the other, in turns with the \
-         processes it is held against; {ROUNDS} rounds of {EACH} each."
+        "`sluice worker`, release build: spawn, lock in, take a job (`echo`), report, exit, reap. Processor time is that of the child \
+         and of the parent, over {EACH} in a row. The other rows are wall time, one process after the other, in turns with those it is \
+         held against. {ROUNDS} rounds of {EACH} each."
     );
     let notes = vec![
         format!(
@@ -80,7 +106,8 @@ struct Times {
 impl Times {
     fn of(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
-        let at = |share: f64| times.get((times.len() as f64 * share) as usize).or(times.last()).copied().unwrap_or(f64::NAN);
+        let at =
+            |share: f64| times.get((times.len() as f64 * share) as usize).or(times.last()).copied().unwrap_or(f64::NAN);
         Self { p50: at(0.5), p99: at(0.99) }
     }
 }
@@ -93,17 +120,47 @@ fn p99(times: &Times) -> f64 {
     times.p99
 }
 
-fn row(what: &str, ours: &[Times], against: &str, floor: &[Times], figure_of: fn(&Times) -> f64, target: Target) -> Row {
+fn row(
+    what: &str,
+    ours: &[Times],
+    against: &str,
+    floor: &[Times],
+    figure_of: fn(&Times) -> f64,
+    target: Target,
+) -> Row {
     let middle = |side: &[Times]| format!("{} ms", figure(median(side.iter().map(figure_of).collect()).middle));
     let ratios = ours.iter().zip(floor).map(|(ours, floor)| figure_of(ours) / figure_of(floor));
     let ratio: Median = median(ratios.collect());
-    Row { what: format!("a worker's life: {what}"), ours: middle(ours), against: against.into(), floor: middle(floor), ratio, target }
+    Row {
+        what: format!("a worker's life: {what}"),
+        ours: middle(ours),
+        against: against.into(),
+        floor: middle(floor),
+        ratio,
+        target,
+    }
 }
 
 fn millis(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let begun = Instant::now();
     work()?;
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
+}
+
+/// Milliseconds of processor time that one of them costs: of this process and of the children it has buried.
+fn processor(work: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    /// What the kernel counts in here.
+    const TICK: f64 = 10.0;
+    let spent = || {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        // After the name, which may hold anything: own user and system time, then those of children.
+        let (_, fields) = stat.rsplit_once(") ").context("stat")?;
+        let ticks = fields.split(' ').skip(11).take(4).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+        anyhow::Ok(ticks * TICK)
+    };
+    let before = spent()?;
+    (0..EACH).try_for_each(|_| work())?;
+    Ok((spent()? - before) / EACH as f64)
 }
 
 /// One life of a worker, checked to have done its job behind its locks.
