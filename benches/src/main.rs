@@ -1,6 +1,6 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `egress`, or `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
@@ -15,6 +15,7 @@ mod policy;
 mod queue;
 mod report;
 mod rounds;
+mod spawn;
 mod store;
 
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | egress | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -56,7 +57,7 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 5] = ["store", "audit", "queue", "policy", "egress"];
+const SECTIONS: [&str; 6] = ["store", "audit", "queue", "policy", "spawn", "egress"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -83,6 +84,7 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "audit" => audit::measure(),
         "queue" => queue::measure(),
         "policy" => policy::measure(),
+        "spawn" => spawn::measure(),
         _ => egress::measure(),
     }
 }

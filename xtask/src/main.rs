@@ -131,12 +131,22 @@ fn bench(names: &[&str]) -> ExitCode {
     let build = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST]);
     let mut run = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]).args(names);
     run = run.args(&["--report", REPORT]);
+    let mut builds = vec![build];
+    if names.is_empty() || names.iter().any(|name| ["all", "spawn"].contains(name)) {
+        // Workers are our own program, and bubblewrap is what they are held against.
+        builds.push(Line::cargo(&["build", "--release", "--package", "sluice"]));
+        if let Err(reason) = packages::need("bwrap", "bubblewrap") {
+            println!("without bubblewrap: {reason}");
+        }
+    }
     // Built before the server is started: compiling beside it would only make it wait.
-    println!("$ {build}");
-    match build.status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => return refuse(&format!("the measurements could not be built: {status}")),
-        Err(error) => return refuse(&format!("cargo could not be started: {error}")),
+    for build in builds {
+        println!("$ {build}");
+        match build.status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return refuse(&format!("the measurements could not be built: {status}")),
+            Err(error) => return refuse(&format!("cargo could not be started: {error}")),
+        }
     }
     // A server that is named already is used; otherwise a private one lives until the end of this function.
     let named = std::env::var(postgres::URL).is_ok_and(|url| !url.is_empty());

@@ -27,6 +27,7 @@ mod state;
 mod tests;
 mod tls;
 mod vault;
+mod workers;
 
 use std::fmt;
 use std::fs;
@@ -57,6 +58,7 @@ pub use size::{Floor, Size};
 pub use state::State;
 pub use tls::{Tls, TlsFiles};
 pub use vault::Vault;
+pub use workers::{Sandbox, Workers};
 
 use manual::known_keys;
 use reader::Reader;
@@ -125,6 +127,10 @@ pub struct Config {
     pub egress: Egress,
     /// Where systemd put its credentials.
     pub credentials: Option<PathBuf>,
+    /// Whether workers may do without layers of their jail.
+    pub sandbox: Sandbox,
+    /// How much workers may use.
+    pub workers: Workers,
     shown: Vec<(String, Value)>,
 }
 
@@ -218,6 +224,7 @@ struct Written {
     log: Log,
     vault: Vault,
     egress: Egress,
+    workers: Workers,
 }
 
 impl Written {
@@ -237,6 +244,7 @@ impl Written {
             log: Log::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
+            workers: Workers::read(reader),
         }
     }
 
@@ -286,6 +294,8 @@ impl Written {
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             credentials: None,
+            sandbox: general.sandbox,
+            workers: self.workers.clone(),
             shown,
         })
     }
@@ -306,6 +316,7 @@ impl Written {
             self.log.shown(),
             self.vault.shown(),
             self.egress.shown(),
+            self.workers.shown(),
         ]
         .concat()
     }

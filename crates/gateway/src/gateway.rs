@@ -23,6 +23,7 @@ use crate::services::Services;
 use crate::services::about::About;
 use crate::vault::Vault;
 use crate::waiting::Waiting;
+use crate::workers::Workers;
 
 /// What a gateway is put together from.
 #[allow(missing_debug_implementations, reason = "handed over once; most of it has nothing to print")]
@@ -80,6 +81,8 @@ pub struct Gateway {
     pub keyring: Keyring,
     /// What happens, as it happens.
     pub events: Events,
+    /// Locked-in processes that read what services send.
+    pub workers: Workers,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -150,6 +153,7 @@ impl Gateway {
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
             events: Events::default(),
+            workers: Workers::default(),
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             due: Notify::new(),

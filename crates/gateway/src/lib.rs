@@ -26,6 +26,7 @@ pub mod services;
 mod value;
 pub mod vault;
 mod waiting;
+pub mod workers;
 
 pub use gateway::{Gateway, Parts, Phase, Room};
 pub use no::No;

@@ -13,3 +13,9 @@ pub mod parent;
 pub mod protocol;
 
 pub use layers::{Layer, LayerName, Layers, Mode};
+
+/// The version of Landlock this kernel offers; none if it has none or it is off.
+#[must_use]
+pub fn landlock_version() -> Option<u32> {
+    jail::landlock::version()
+}

@@ -24,7 +24,7 @@ use sluice_core::{Clock, Span};
 pub use end::{Crash, CutOff, End, Usage};
 
 use crate::layers::{LayerName, Layers, Mode};
-use crate::protocol::{Exchange, Item, Job, Malformed, Progress, Reply, Report};
+use crate::protocol::{Exchange, Item, Job, Malformed, Progress, Reply, Report, ToWorker};
 
 /// How much a worker may use before it is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,10 +242,12 @@ impl Spawner {
     ///
     /// # Errors
     /// It could not be started, or was not locked in well enough to be given the job.
-    pub fn run(&self, task: Task<'_>, host: &mut dyn Host, cancel: &Cancel) -> Result<End, NotStarted> {
+    pub fn run(&self, mut task: Task<'_>, host: &mut dyn Host, cancel: &Cancel) -> Result<End, NotStarted> {
         if !task.job.has_a_kind() {
             return Err(NotStarted::Job(Malformed::Shape));
         }
+        let nothing = Job { kind: String::new(), payload: serde_json::Value::Null, attachments: Vec::new() };
+        let job = ToWorker::Job(std::mem::replace(&mut task.job, nothing)).encode()?;
         let started = self.clock.since_boot();
         let scratch = match task.scratch {
             Some(folder) => {
@@ -262,6 +264,6 @@ impl Spawner {
             namespaces: self.namespaces,
         });
         let born = born.map_err(NotStarted::Spawn)?;
-        watch::watch(born, task, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
+        watch::watch(born, job, &task, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
     }
 }

@@ -8,6 +8,7 @@ use sluice_core::NodeName;
 
 use super::section::section;
 use super::setting::{Bad, Setting};
+use super::workers::Sandbox;
 
 /// The port of the gateway.
 pub const PORT: u16 = 7420;
@@ -34,6 +35,9 @@ section! {
         origins: Vec<WebOrigin> = Vec::new(),
         /// TLS is ended by a proxy before the gateway; it alone can reach `listen`.
         behind_proxy: bool = false,
+        /// `required` refuses to start, and to run a worker, when a layer that locks workers in is missing;
+        /// `degraded` does with what the system has, and says so in `status` and `doctor`.
+        sandbox: Sandbox = Sandbox::Required,
     }
 }
 

@@ -10,7 +10,7 @@ use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
     Approvals, Batch, DatabaseSettings, Disk, Egress, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State,
-    TlsFiles, Vault, Written,
+    TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 14] {
+fn pages() -> [Page; 15] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -40,6 +40,7 @@ fn pages() -> [Page; 14] {
         page::<Log>(),
         page::<Vault>(),
         page::<Egress>(),
+        page::<Workers>(),
     ]
 }
 
@@ -67,6 +68,7 @@ impl JsonSchema for Written {
             ("log", generator.subschema_for::<Log>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
+            ("workers", generator.subschema_for::<Workers>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

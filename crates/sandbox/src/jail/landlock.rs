@@ -49,6 +49,17 @@ pub(crate) fn restrict(scratch: Option<&OwnedFd>) -> Result<String, LandlockErro
     Ok(format!("{files}, {rest}"))
 }
 
+/// The version of Landlock this kernel offers; none if it has none or it is off.
+pub(crate) fn version() -> Option<u32> {
+    const ASK_FOR_VERSION: u32 = 1;
+    #[expect(unsafe_code, reason = "the library does not say the number")]
+    // SAFETY: with this flag the kernel reads no memory and answers with a number.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0_usize, ASK_FOR_VERSION)
+    };
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
+
 fn in_scratch() -> BitFlags<AccessFs> {
     AccessFs::ReadFile
         | AccessFs::ReadDir

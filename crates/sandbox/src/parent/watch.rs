@@ -17,7 +17,7 @@ use super::life::Life;
 use super::start::Born;
 use super::{Cancel, Crash, CutOff, Done, End, Host, Limits, NotStarted, Task, Usage};
 use crate::layers::{Layers, Mode};
-use crate::protocol::{Decoder, Job, LastWords, Malformed, Report, Terms, ToGateway, ToWorker};
+use crate::protocol::{Decoder, LastWords, Malformed, Reply, Report, Terms, ToGateway, ToWorker};
 
 /// How long a worker may stay after its report, or after it has closed its end.
 const GRACE: Span = Span::from_secs(1);
@@ -58,8 +58,8 @@ struct Watch<'a> {
     out: Vec<u8>,
     written: usize,
     deadline: Span,
-    /// The job, until the worker is locked in.
-    job: Option<Job>,
+    /// The job as bytes, until the worker is locked in.
+    job: Option<Vec<u8>>,
     layers: Option<Layers>,
     report: Option<Report>,
     last_words: Option<LastWords>,
@@ -67,9 +67,9 @@ struct Watch<'a> {
     usage: Usage,
 }
 
-/// Stays with a worker until it is over and buried.
-pub(super) fn watch(born: Born, task: Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
-    let Task { job, limits, mode, scratch } = task;
+/// Stays with a worker until it is over and buried. The job is that of the task, as bytes.
+pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
+    let Task { limits, mode, scratch, .. } = *task;
     let Born { life, socket, namespaces } = born;
     let terms = Terms {
         mode,
@@ -234,7 +234,7 @@ impl Watch<'_> {
                 }
                 self.layers = Some(locked.layers);
                 if let Some(job) = self.job.take() {
-                    self.say(ToWorker::Job(job))?;
+                    self.say(job)?;
                 }
             }
             ToGateway::Exchange(exchange) => {
@@ -244,7 +244,9 @@ impl Watch<'_> {
                 self.usage.exchanges += 1;
                 let left = self.left();
                 let reply = self.around.host.exchange(exchange, left).map_err(Over::Fault)?;
-                self.say(ToWorker::Reply(reply))?;
+                // An answer that fits no frame is ours to refuse, not the worker's fault.
+                let bytes = ToWorker::Reply(reply).encode().or_else(|_| ToWorker::Reply(too_large()).encode())?;
+                self.say(bytes)?;
             }
             ToGateway::Item(item) => self.around.host.item(item).map_err(Over::Fault)?,
             ToGateway::Progress(progress) => self.around.host.progress(progress),
@@ -258,13 +260,12 @@ impl Watch<'_> {
     }
 
     /// Puts a message into the queue, and as much of it as fits into the socket.
-    fn say(&mut self, message: ToWorker) -> Result<(), Over> {
+    fn say(&mut self, bytes: Vec<u8>) -> Result<(), Over> {
         // A worker that asks again without taking its answers would let the queue grow.
         if self.written < self.out.len() {
             return Err(Malformed::OutOfTurn.into());
         }
-        // Only a reply of ours can be too large, and then the exchange was ours to refuse.
-        self.out = message.encode()?;
+        self.out = bytes;
         self.written = 0;
         self.write();
         Ok(())
@@ -303,4 +304,9 @@ impl Watch<'_> {
             (None, None) => Ok(End::Crashed(Crash { cause: Cause::Exited { code: 0 }, last_words, layers, usage })),
         }
     }
+}
+
+fn too_large() -> Reply {
+    let text = "the answer is larger than a worker may be given".to_owned();
+    Reply::Refused { code: "egress.too_large".into(), text, not_sent: false }
 }

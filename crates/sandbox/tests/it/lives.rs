@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde_json::json;
+use sluice_core::Span;
 use sluice_core::crash::Cause;
-use sluice_sandbox::parent::{Alone, Cancel, End, Namespaces, NotStarted, Program, Spawner};
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::parent::{Alone, Cancel, End, Host, Namespaces, NotStarted, Program, Spawner};
+use sluice_sandbox::protocol::{Exchange, Item, Job, Reply};
 use sluice_sandbox::{LayerName, Mode};
 
 use crate::house::{Answering, House, Ticking, value};
@@ -103,6 +104,64 @@ fn a_worker_may_be_run_degraded_and_tells_the_same_layers() {
     task.mode = Mode::Degraded;
     let End::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
     assert!(done.layers.has(LayerName::Seccomp) && done.layers.has(LayerName::Landlock));
+}
+
+#[test]
+fn a_host_that_panics_takes_its_worker_with_it() {
+    struct Broken;
+    impl Host for Broken {
+        fn exchange(&mut self, _: Exchange, _: Span) -> Result<Reply, Cause> {
+            panic!("a mistake of ours");
+        }
+        fn item(&mut self, _: Item) -> Result<(), Cause> {
+            Ok(())
+        }
+    }
+    let house = House::new(Namespaces::WhereAllowed);
+    let mine = || read("/proc/thread-self/children").unwrap();
+    let run = || house.spawner.run(house.task("ask", None), &mut Broken, &house.cancel());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+    assert_eq!(mine().trim(), "", "neither alive nor unburied");
+    house.still_works();
+}
+
+#[test]
+fn the_host_can_end_a_worker_and_say_for_what() {
+    struct Strict;
+    impl Host for Strict {
+        fn exchange(&mut self, exchange: Exchange, left: Span) -> Result<Reply, Cause> {
+            assert_eq!((exchange.method.as_str(), exchange.body.len()), ("GET", 100));
+            assert!(left > Span::from_secs(5));
+            Err(Cause::Leak { findings: 2 })
+        }
+        fn item(&mut self, _: Item) -> Result<(), Cause> {
+            Ok(())
+        }
+    }
+    let house = House::new(Namespaces::WhereAllowed);
+    let end = house.spawner.run(house.task("ask", None), &mut Strict, &house.cancel()).unwrap();
+    let End::Crashed(crash) = end else { panic!("{end:?}") };
+    assert_eq!((crash.cause, crash.usage.exchanges), (Cause::Leak { findings: 2 }, 1));
+}
+
+#[test]
+fn an_answer_or_job_that_fits_no_frame_is_not_blamed_on_the_worker() {
+    struct Generous;
+    impl Host for Generous {
+        fn exchange(&mut self, _: Exchange, _: Span) -> Result<Reply, Cause> {
+            Ok(Reply::Answer { status: 200, headers: Vec::new(), body: vec![0; 25 << 20] })
+        }
+        fn item(&mut self, _: Item) -> Result<(), Cause> {
+            Ok(())
+        }
+    }
+    let house = House::new(Namespaces::WhereAllowed);
+    let end = house.spawner.run(house.task("ask", None), &mut Generous, &house.cancel()).unwrap();
+    let End::Clean(done) = end else { panic!("{end:?}") };
+    assert!(value(&done).as_str().unwrap().contains("egress.too_large"));
+    let mut task = house.task("echo", None);
+    task.job.attachments = vec![vec![0; 25 << 20]];
+    assert!(matches!(house.try_run(task), Err(NotStarted::Job(_))));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 use sluice_core::Clock as _;
 use sluice_core::policy::Severity;
-use sluice_gateway::config::Config;
+use sluice_gateway::config::{Config, Sandbox};
 
 use crate::commands::hook::Agent;
 use crate::commands::policy::{self, counted};
@@ -104,7 +104,8 @@ impl Doctor {
             Err(_) => {}
         }
         findings.push(clock());
-        findings.extend(kernel::layers());
+        let sandbox = settings.loaded.as_ref().map_or(Sandbox::Required, |(config, _)| config.sandbox);
+        findings.extend(kernel::layers(sandbox));
         Ok(findings)
     }
 }

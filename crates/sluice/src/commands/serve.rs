@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_core::Actor;
-use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel};
+use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel, Sandbox};
 use sluice_gateway::open::{self, OpenError, World};
 use sluice_gateway::serve::{self, ServeError};
+use sluice_gateway::workers::{Program, WorkersError};
 use sluice_gateway::{Gateway, Phase, loops};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -65,6 +66,7 @@ async fn whole_life(config: Config, screen: &Screen) -> Result<Exit, Failure> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, screen))?;
     warnings.iter().for_each(|warning| screen.fault(warning));
+    workers(&gw, &world)?;
     let bound = serve::bind(&gw).await.map_err(not_served)?;
     let (main, stop) = (bound.address()?, bound.stop_address()?);
     let (tell, told) = watch::channel(false);
@@ -91,6 +93,29 @@ async fn whole_life(config: Config, screen: &Screen) -> Result<Exit, Failure> {
             _ = terminate.recv() => end(&tell),
             _ = interrupt.recv() => end(&tell),
             _ = hang_up.recv() => reload(&gw).await,
+        }
+    }
+}
+
+/// Starts the first worker, to see how well this system locks workers in.
+fn workers(gw: &Gateway, world: &World) -> Result<(), Failure> {
+    let opened = Program::own().map_err(WorkersError::from);
+    let opened = opened.and_then(|program| gw.workers.open(program, &gw.config, Arc::clone(&world.clock)));
+    match (opened, gw.config.sandbox) {
+        (Ok(layers), _) if layers.missing_mandatory().is_empty() => Ok(()),
+        (Ok(layers), _) => {
+            let missing: Vec<&str> = layers.missing_mandatory().iter().map(|layer| layer.as_str()).collect();
+            tracing::warn!("workers are locked in without {}, because `sandbox` is `degraded`", missing.join(", "));
+            Ok(())
+        }
+        (Err(error), Sandbox::Degraded) => {
+            tracing::error!("no worker can be started ({}): {error}", error.code());
+            Ok(())
+        }
+        (Err(error), Sandbox::Required) => {
+            Err(Failure::new(Exit::Failed, format!("workers cannot be locked in ({})", error.code()))
+                .why(error.to_string())
+                .hint("sluice doctor shows each layer; `sandbox: degraded` in sluice.yaml does without"))
         }
     }
 }

@@ -50,6 +50,11 @@ impl Status {
         if status.get("clock_suspect") == Some(&Value::Bool(true)) {
             line("clock", "has jumped a moment ago; nothing is sent until it is settled".into())?;
         }
+        let sandbox = status.get("sandbox").cloned().unwrap_or_default();
+        let missing: Vec<&str> = list(&sandbox, "missing").iter().filter_map(Value::as_str).collect();
+        if !missing.is_empty() {
+            line("sandbox", format!("{}: workers run without {}", shown(&sandbox, "mode"), missing.join(", ")))?;
+        }
         for log in list(&status, "audit") {
             let entries = log.get("entries").and_then(Value::as_u64).unwrap_or(0);
             let entries = counted(usize::try_from(entries).unwrap_or(usize::MAX), "entry").replace("entrys", "entries");

@@ -213,8 +213,11 @@ fn the_doctor_finds_a_new_folder_in_order() {
     {
         assert_eq!(state(&report, check), "ok", "{check}: {}", run.stdout);
     }
-    for check in ["landlock", "seccomp", "userns"] {
-        assert_eq!(state(&report, check), "info");
+    for layer in ["descriptors", "environment", "limits", "privileges", "dumpable", "landlock", "seccomp"] {
+        assert_eq!(state(&report, layer), "ok", "{layer}: {}", run.stdout);
+    }
+    for layer in ["namespaces", "empty_root"] {
+        assert!(["ok", "warn"].contains(&state(&report, layer)), "where the system allows it: {}", run.stdout);
     }
     let run = bench.run_with(&["doctor", "--config", "gate/sluice.yaml"], "", &environment);
     assert!(run.stdout.starts_with("ok    config       gate/sluice.yaml is in order\n"), "{}", run.stdout);

@@ -15,3 +15,4 @@ mod policy;
 mod running;
 mod secrets;
 mod serving;
+mod workers;

@@ -12,7 +12,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::{FreezeView, Page};
 use crate::No;
-use crate::gateway::{Phase, Room};
+use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
 
@@ -47,6 +47,17 @@ pub struct StatusView {
     pub audit: Vec<LogView>,
     /// Streams of events being listened to.
     pub listeners: usize,
+    /// How workers are locked in.
+    pub sandbox: SandboxView,
+}
+
+/// How workers are locked in.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SandboxView {
+    /// `required`, `degraded`, or `closed` where this gateway starts no workers.
+    pub mode: String,
+    /// Layers that are off.
+    pub missing: Vec<String>,
 }
 
 /// The end of an audit log.
@@ -96,8 +107,19 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         },
         audit,
         listeners: gw.events.listeners(),
+        sandbox: sandbox(gw),
     };
     Ok(Reply::json(200, &view))
+}
+
+fn sandbox(gw: &Gateway) -> SandboxView {
+    match gw.workers.layers() {
+        Some((mode, layers)) => SandboxView {
+            mode: mode.as_str().into(),
+            missing: layers.missing().iter().map(ToString::to_string).collect(),
+        },
+        None => SandboxView { mode: "closed".into(), missing: Vec::new() },
+    }
 }
 
 /// `GET /livez`: the process answers.

@@ -1,14 +1,15 @@
 //! What this kernel offers: safe opening of files, and the layers that lock workers in.
 
 use std::fs;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use super::{Finding, State};
+use sluice_gateway::config::Sandbox;
+use sluice_gateway::workers::{self, Layer, LayerName, Layers, Limits, Program, Spawner, WorkersError};
 
-/// Releases since which each version of Landlock is there, newest first.
-const LANDLOCK: [((u32, u32), u32); 6] =
-    [((6, 12), 6), ((6, 10), 5), ((6, 7), 4), ((6, 2), 3), ((5, 19), 2), ((5, 13), 1)];
+use super::{Finding, State};
+use crate::system::SystemClock;
 
 /// Files of agents are opened in a way that cannot be led out of their folder.
 pub(super) fn openat2(needed: bool) -> Finding {
@@ -23,51 +24,90 @@ pub(super) fn openat2(needed: bool) -> Finding {
     }
 }
 
-/// What workers can be locked in with. Reported only: nothing depends on it yet.
-pub(super) fn layers() -> Vec<Finding> {
+/// How well this system locks workers in: one worker is started to see.
+pub(super) fn layers(sandbox: Sandbox) -> Vec<Finding> {
+    match locked() {
+        Ok(layers) => layers.iter().map(|layer| row(layer, sandbox)).collect(),
+        Err(error) => {
+            let state = if sandbox == Sandbox::Required { State::Fail } else { State::Warn };
+            vec![
+                Finding::new("sandbox", state, format!("no worker can be started ({}): {error}", error.code()))
+                    .hint("/proc and /dev/null must be there, and the program must be allowed to start itself"),
+            ]
+        }
+    }
+}
+
+/// Degraded, so that every layer is tried and told about.
+fn locked() -> Result<Layers, WorkersError> {
+    let spawner = Spawner::new(Program::own()?, Arc::new(SystemClock))?;
+    workers::probe(&spawner, Limits::default(), workers::Mode::Degraded)
+}
+
+fn row(layer: &Layer, sandbox: Sandbox) -> Finding {
+    let state = match (layer.on, layer.name.is_mandatory(), sandbox) {
+        (true, ..) => State::Ok,
+        (false, true, Sandbox::Required) => State::Fail,
+        (false, true, Sandbox::Degraded) | (false, false, _) => State::Warn,
+    };
+    let word = if layer.on { "on" } else { "off" };
+    let mut message = format!("{word}: {}", layer.detail);
+    if let Some(offer) = offer(layer.name) {
+        message = format!("{message}; the kernel offers {offer}");
+    }
+    let finding = Finding::new(layer.name.as_str(), state, message);
+    match hint(layer.name).filter(|_| !layer.on) {
+        Some(hint) => finding.hint(hint),
+        None => finding,
+    }
+}
+
+/// What the kernel says it has, where it says so.
+fn offer(layer: LayerName) -> Option<String> {
     let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    vec![
-        landlock(read("/sys/kernel/security/lsm").as_deref(), read("/proc/sys/kernel/osrelease").as_deref()),
-        seccomp(read("/proc/sys/kernel/seccomp/actions_avail").as_deref()),
-        namespaces(
-            read("/proc/sys/user/max_user_namespaces").as_deref(),
-            read("/proc/sys/kernel/unprivileged_userns_clone").as_deref(),
-            read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref(),
+    match layer {
+        LayerName::Landlock => {
+            Some(workers::landlock_version().map_or_else(|| "none".to_owned(), |version| format!("version {version}")))
+        }
+        LayerName::Seccomp => read("/proc/sys/kernel/seccomp/actions_avail"),
+        LayerName::Namespaces => Some(
+            namespaces(
+                read("/proc/sys/user/max_user_namespaces").as_deref(),
+                read("/proc/sys/kernel/unprivileged_userns_clone").as_deref(),
+                read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref(),
+            )
+            .to_owned(),
         ),
-    ]
+        LayerName::Descriptors
+        | LayerName::Environment
+        | LayerName::Limits
+        | LayerName::Privileges
+        | LayerName::Dumpable
+        | LayerName::EmptyRoot => None,
+    }
 }
 
-fn landlock(modules: Option<&str>, release: Option<&str>) -> Finding {
-    let version = release.and_then(|release| {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-        Some((numbers.next()??, numbers.next()??))
-    });
-    let abi = version.and_then(|version| LANDLOCK.iter().find(|(since, _)| version >= *since)).map(|(_, abi)| abi);
-    let message = match (modules.map(|list| list.split(',').any(|name| name == "landlock")), abi) {
-        (_, None) => "this kernel has none".to_owned(),
-        (Some(true), Some(abi)) => format!("on; this kernel has version {abi} or newer"),
-        (Some(false), Some(_)) => "this kernel has it, and it is off (boot with lsm=landlock,…)".to_owned(),
-        (None, Some(abi)) => format!("this kernel may have version {abi}; /sys/kernel/security cannot be read"),
-    };
-    Finding::new("landlock", State::Info, message)
+fn hint(layer: LayerName) -> Option<&'static str> {
+    match layer {
+        LayerName::Landlock => {
+            Some("Linux 5.13 or newer, booted with landlock among lsm=…, in a container that allows it")
+        }
+        LayerName::Seccomp => Some("x86_64, and a kernel with CONFIG_SECCOMP_FILTER"),
+        LayerName::Namespaces | LayerName::EmptyRoot => {
+            Some("allow user namespaces (sysctl user.max_user_namespaces, AppArmor, the container's seccomp profile)")
+        }
+        LayerName::Descriptors => Some("Linux 5.11 or newer, and a container that allows the call close_range"),
+        LayerName::Environment | LayerName::Limits | LayerName::Privileges | LayerName::Dumpable => None,
+    }
 }
 
-fn seccomp(actions: Option<&str>) -> Finding {
-    let message = match actions {
-        Some(actions) => format!("on: {actions}"),
-        None => "off, or /proc cannot be read".to_owned(),
-    };
-    Finding::new("seccomp", State::Info, message)
-}
-
-fn namespaces(most: Option<&str>, debian: Option<&str>, apparmor: Option<&str>) -> Finding {
-    let message = match (most, debian, apparmor) {
-        (None, _, _) => "cannot be told",
-        (Some("0"), _, _) | (_, Some("0"), _) => "off for users",
-        (_, _, Some("1")) => "on, restricted by AppArmor",
-        (Some(_), _, _) => "on",
-    };
-    Finding::new("userns", State::Info, message)
+fn namespaces(most: Option<&str>, debian: Option<&str>, apparmor: Option<&str>) -> &'static str {
+    match (most, debian, apparmor) {
+        (None, _, _) => "nobody knows what",
+        (Some("0"), _, _) | (_, Some("0"), _) => "none to users",
+        (_, _, Some("1")) => "them, restricted by AppArmor",
+        (Some(_), _, _) => "them to users",
+    }
 }
 
 #[cfg(test)]
@@ -75,25 +115,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn landlock_is_told_by_the_list_of_modules_and_the_release() {
-        let says = |modules, release| landlock(modules, release).message;
-        assert_eq!(
-            says(Some("capability,landlock,yama"), Some("6.12.3-1-amd64")),
-            "on; this kernel has version 6 or newer"
-        );
-        assert_eq!(says(Some("landlock"), Some("5.15.0")), "on; this kernel has version 1 or newer");
-        assert!(says(Some("capability,yama"), Some("6.1.0")).contains("off"));
-        assert!(says(None, Some("6.8.0")).contains("version 4"));
-        assert_eq!(says(Some("landlock"), Some("5.4.0")), "this kernel has none");
-        assert_eq!(says(None, None), "this kernel has none");
+    fn namespaces_are_on_only_if_nothing_turns_them_off() {
+        assert_eq!(namespaces(Some("15000"), None, None), "them to users");
+        assert_eq!(namespaces(Some("0"), None, None), "none to users");
+        assert_eq!(namespaces(Some("15000"), Some("0"), None), "none to users");
+        assert_eq!(namespaces(Some("15000"), Some("1"), Some("1")), "them, restricted by AppArmor");
+        assert_eq!(namespaces(None, None, None), "nobody knows what");
     }
 
     #[test]
-    fn namespaces_are_on_only_if_nothing_turns_them_off() {
-        assert_eq!(namespaces(Some("15000"), None, None).message, "on");
-        assert_eq!(namespaces(Some("0"), None, None).message, "off for users");
-        assert_eq!(namespaces(Some("15000"), Some("0"), None).message, "off for users");
-        assert_eq!(namespaces(Some("15000"), Some("1"), Some("1")).message, "on, restricted by AppArmor");
-        assert_eq!(namespaces(None, None, None).message, "cannot be told");
+    fn a_missing_layer_fails_only_where_it_is_required() {
+        let layer = |name, on| Layer { name, on, detail: "d".into() };
+        let state = |name, on, sandbox| row(&layer(name, on), sandbox).state;
+        assert_eq!(state(LayerName::Seccomp, true, Sandbox::Required), State::Ok);
+        assert_eq!(state(LayerName::Seccomp, false, Sandbox::Required), State::Fail);
+        assert_eq!(state(LayerName::Seccomp, false, Sandbox::Degraded), State::Warn);
+        assert_eq!(state(LayerName::Namespaces, false, Sandbox::Required), State::Warn);
+        assert!(row(&layer(LayerName::Landlock, false), Sandbox::Required).hint.is_some());
     }
 }

@@ -1,0 +1,152 @@
+//! Workers of this gateway: how many at once, with which limits, locked in how well.
+//!
+//! Takes an [`Order`] and a [`Host`] that answers for the gateway; gives how the worker ended. Until
+//! [`Workers::open`] was called there are none. Promise: never more workers than configured; a caller that
+//! goes away takes its worker with it; with `sandbox: required` nothing runs that is not locked in.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+use sluice_core::Clock;
+use tokio::sync::Semaphore;
+
+pub use sluice_sandbox::parent::{
+    Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
+};
+pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
+pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
+
+use crate::config::{Config, Sandbox};
+
+/// What a worker is to do.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The job.
+    pub job: Job,
+    /// A folder of its own, if it has one.
+    pub scratch: Option<PathBuf>,
+}
+
+/// Why there was no worker.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkersError {
+    /// This gateway starts no workers.
+    #[error("this gateway starts no workers")]
+    Closed,
+    /// It was not started, or not given its job.
+    #[error(transparent)]
+    NotStarted(#[from] NotStarted),
+    /// The system gives no descriptor for it.
+    #[error("a worker cannot be watched: {0}")]
+    System(#[from] io::Error),
+    /// The first worker did not answer as one.
+    #[error("the first worker did not answer as it must: {0}")]
+    Strange(String),
+}
+
+impl WorkersError {
+    /// Stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Closed => "worker.closed",
+            Self::NotStarted(why) => why.code(),
+            Self::System(_) => "worker.spawn",
+            Self::Strange(_) => "worker.not_one",
+        }
+    }
+}
+
+/// The workers of a gateway.
+#[derive(Debug, Default)]
+pub struct Workers(OnceLock<Yard>);
+
+#[derive(Debug)]
+struct Yard {
+    spawner: Arc<Spawner>,
+    slots: Arc<Semaphore>,
+    limits: Limits,
+    sandbox: Sandbox,
+    /// As the first worker was locked in.
+    layers: Layers,
+}
+
+impl Workers {
+    /// Begins to start workers, the first one at once, to see how well this system locks them in. It blocks for
+    /// some milliseconds.
+    ///
+    /// # Errors
+    /// Workers cannot be started, or layers are missing and `sandbox` is `required`.
+    pub fn open(&self, program: Program, config: &Config, clock: Arc<dyn Clock>) -> Result<&Layers, WorkersError> {
+        let (spawner, limits) = (Spawner::new(program, clock)?, limits(config));
+        let layers = probe(&spawner, limits, mode(config.sandbox))?;
+        let slots = Arc::new(Semaphore::new(usize::try_from(config.workers.at_once).unwrap_or(1)));
+        let yard = Yard { spawner: Arc::new(spawner), slots, limits, sandbox: config.sandbox, layers };
+        Ok(&self.0.get_or_init(|| yard).layers)
+    }
+
+    /// How workers are locked in; nothing while there are none.
+    #[must_use]
+    pub fn layers(&self) -> Option<(Sandbox, &Layers)> {
+        self.0.get().map(|yard| (yard.sandbox, &yard.layers))
+    }
+
+    /// Waits for a place, starts a worker, and waits for its end. The host comes back with what it gathered.
+    ///
+    /// # Errors
+    /// There was no worker, or it was not given its job.
+    pub async fn run<H: Host + Send + 'static>(&self, order: Order, mut host: H) -> Result<(End, H), WorkersError> {
+        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
+        let (spawner, limits, mode) = (Arc::clone(&yard.spawner), yard.limits, mode(yard.sandbox));
+        let cancel = Cancel::new()?;
+        let leaving = Leaving(cancel.clone());
+        // A worker dies with the thread that watches it, so it is started there.
+        let watched = tokio::task::spawn_blocking(move || {
+            let task = Task { job: order.job, limits, mode, scratch: order.scratch.as_deref() };
+            let end = spawner.run(task, &mut host, &cancel);
+            drop(place);
+            end.map(|end| (end, host))
+        });
+        let ended = watched.await.map_err(|error| WorkersError::Strange(error.to_string()));
+        drop(leaving);
+        Ok(ended??)
+    }
+}
+
+/// Whoever waited for a worker is gone: so is the worker.
+struct Leaving(Cancel);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+fn mode(sandbox: Sandbox) -> Mode {
+    match sandbox {
+        Sandbox::Required => Mode::Required,
+        Sandbox::Degraded => Mode::Degraded,
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let settings = &config.workers;
+    Limits { wall: settings.time, cpu: settings.processor, memory: settings.memory.as_bytes(), ..Limits::default() }
+}
+
+/// One worker with nothing to do: how well is it locked in?
+///
+/// # Errors
+/// There is none, or it is not locked in as it must be.
+pub fn probe(spawner: &Spawner, limits: Limits, mode: Mode) -> Result<Layers, WorkersError> {
+    let job = Job { kind: "describe".into(), payload: Value::Null, attachments: Vec::new() };
+    let task = Task { job, limits, mode, scratch: None };
+    match spawner.run(task, &mut Alone, &Cancel::new()?)? {
+        End::Clean(done) => Ok(done.layers),
+        End::Crashed(crash) => Err(WorkersError::Strange(format!("{:?}", crash.cause))),
+        End::CutOff { why, .. } => Err(WorkersError::Strange(format!("cut off: {why:?}"))),
+    }
+}

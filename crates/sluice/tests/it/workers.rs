@@ -1,0 +1,112 @@
+//! The hidden worker role: as the gateway starts it, and as a person does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use sluice_core::{Clock, Span, Timestamp};
+use sluice_gateway::config::{Around, Config};
+use sluice_gateway::workers::{
+    Alone, Cancel, End, Job, Limits, Mode, Namespaces, Order, Outcome, Program, Spawner, Task, Workers, WorkersError,
+    probe,
+};
+
+use crate::gate::Gate;
+use crate::policy::Bench;
+
+struct Ticking;
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(0)
+    }
+
+    fn since_boot(&self) -> Span {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Span::from_millis(u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap())
+    }
+}
+
+fn spawner() -> Spawner {
+    let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+    Spawner::new(program, Arc::new(Ticking)).unwrap()
+}
+
+fn run(kind: &str) -> Outcome {
+    let job = Job { kind: kind.into(), payload: json!({"a": 1}), attachments: vec![vec![7; 100]] };
+    let task = Task { job, limits: Limits::default(), mode: Mode::Required, scratch: None };
+    let end = spawner().run(task, &mut Alone, &Cancel::new().unwrap()).unwrap();
+    let End::Clean(done) = end else { panic!("{end:?}") };
+    done.report.outcome
+}
+
+#[test]
+fn our_own_program_is_a_locked_in_worker() {
+    assert_eq!(run("echo"), Outcome::Done(json!({"a": 1})));
+    let Outcome::Done(described) = run("describe") else { panic!("it does not know itself") };
+    assert!(described["kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] == "echo"), "{described}");
+    assert!(matches!(run("sh"), Outcome::Failed { code, .. } if code == "worker.kind"));
+    for namespaces in [Namespaces::WhereAllowed, Namespaces::Off] {
+        let layers = probe(&spawner().namespaces(namespaces), Limits::default(), Mode::Required).unwrap();
+        assert!(layers.missing_mandatory().is_empty());
+    }
+}
+
+#[test]
+fn a_program_that_is_something_else_is_noticed() {
+    let other = Spawner::new(Program::at(Path::new("/bin/true")).unwrap(), Arc::new(Ticking)).unwrap();
+    let refused = probe(&other, Limits::default(), Mode::Required);
+    assert!(matches!(&refused, Err(error @ WorkersError::NotStarted(_)) if error.code() == "worker.not_one"));
+}
+
+#[test]
+fn a_gateway_runs_no_more_workers_at_once_than_configured_and_loses_none() {
+    let variables = [("SLUICE_WORKERS__AT_ONCE".to_owned(), "2".to_owned())];
+    let (config, _) = Config::load(None, &variables, &Around::default()).unwrap();
+    let workers = Arc::new(Workers::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let order =
+        |n: u32| Order { job: Job { kind: "echo".into(), payload: json!(n), attachments: Vec::new() }, scratch: None };
+    let early = runtime.block_on(workers.run(order(0), Alone));
+    assert!(matches!(&early, Err(error @ WorkersError::Closed) if error.code() == "worker.closed"));
+    let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+    workers.open(program, &config, Arc::new(Ticking)).unwrap();
+    runtime.block_on(async {
+        let mut all = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let (workers, order) = (Arc::clone(&workers), order(n));
+            all.spawn(async move { workers.run(order, Alone).await.unwrap().0 });
+        }
+        let mut seen: Vec<u64> = Vec::new();
+        while let Some(end) = all.join_next().await {
+            let End::Clean(done) = end.unwrap() else { panic!("a worker was lost") };
+            let Outcome::Done(value) = done.report.outcome else { panic!("not done") };
+            seen.push(value.as_u64().unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..8).collect::<Vec<u64>>());
+        // Whoever asked is gone: the places are free again.
+        for n in 0..6 {
+            drop(tokio::time::timeout(std::time::Duration::from_millis(1), workers.run(order(n), Alone)).await);
+        }
+        assert!(matches!(workers.run(order(9), Alone).await.unwrap().0, End::Clean(_)));
+    });
+}
+
+#[test]
+fn a_person_who_starts_a_worker_is_told_that_it_is_not_theirs() {
+    let run = Bench::new().run(&["worker"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert_eq!(run.stderr, "error: a worker is started by the gateway, not by hand\n");
+    let help = Bench::new().run(&["--help"]);
+    assert!(!help.stdout.contains("worker"), "{}", help.stdout);
+}
+
+#[test]
+fn a_gateway_says_how_its_workers_are_locked_in() {
+    let gate = Gate::open();
+    let sandbox = gate.json(&["status"])["sandbox"].clone();
+    assert_eq!(sandbox["mode"], "required");
+    let missing = sandbox["missing"].as_array().unwrap();
+    assert!(missing.iter().all(|layer| layer == "namespaces" || layer == "empty_root"), "{sandbox}");
+}
