@@ -12,6 +12,7 @@ mod disk;
 mod filesystem;
 mod general;
 mod holds;
+mod leak;
 mod limits;
 mod log;
 mod manual;
@@ -43,6 +44,7 @@ pub use disk::Disk;
 pub use filesystem::{Agents, Filesystem, Root};
 pub use general::{General, Host, PORT, WebOrigin};
 pub use holds::{Delays, Holds};
+pub use leak::{Leak, LeakPatterns, Phrase};
 pub use limits::Limits;
 pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
@@ -113,6 +115,8 @@ pub struct Config {
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
+    /// What must not leave.
+    pub leak: Leak,
     /// What is said on stderr.
     pub log: Log,
     shown: Vec<(String, Value)>,
@@ -204,6 +208,7 @@ struct Written {
     state: State,
     disk: Disk,
     sessions: Sessions,
+    leak: Leak,
     log: Log,
 }
 
@@ -221,6 +226,7 @@ impl Written {
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
+            leak: Leak::read(reader),
             log: Log::read(reader),
         }
     }
@@ -267,6 +273,7 @@ impl Written {
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
+            leak: self.leak.clone(),
             log: self.log.clone(),
             shown,
         })
@@ -285,6 +292,7 @@ impl Written {
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),
+            self.leak.shown(),
             self.log.shown(),
         ]
         .concat()

@@ -18,7 +18,7 @@ use sluice_core::{CapabilityName, Clock, Entropy, Ids, NodeName, ServiceName};
 use sluice_store::{Store, StoreError};
 
 use crate::config::{Agents, Config, Database};
-use crate::rooms::leak::NoPatterns;
+use crate::rooms::leak::Patterns;
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
 use crate::services::files::{self, Files, Root, Roots};
@@ -46,6 +46,9 @@ pub enum OpenError {
     /// The key that signs the record cannot be used.
     #[error("the key that signs the record cannot be used: {0}")]
     Key(String),
+    /// The patterns of what must not leave cannot be used.
+    #[error("the leak scan cannot be prepared: {0}")]
+    Leak(String),
     /// A mistake of ours.
     #[error("the catalogue of capabilities is broken: {0}")]
     Catalogue(String),
@@ -79,6 +82,7 @@ impl OpenError {
             Self::Store(error) => error.code(),
             Self::Folder { .. } => "open.folder",
             Self::Key(_) => "open.key",
+            Self::Leak(_) => "open.leak",
             Self::Catalogue(_) => "gateway.internal",
         }
     }
@@ -104,6 +108,7 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         let signer = signer(&config.data, &store, &log, world).await?;
         signers.push((log, signer));
     }
+    let scan = Patterns::new(&config.leak.settings()).map_err(|error| OpenError::Leak(error.to_string()))?;
     let (services, about) = services(&config, world, &store, &policy, &catalogue)?;
     let gw = Gateway::new(Parts {
         store,
@@ -115,7 +120,7 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         entropy: Arc::clone(&world.entropy),
         services,
         about,
-        scan: Box::new(NoPatterns),
+        scan: Box::new(scan),
         signers,
     });
     let version = gw.policy.get().version().to_owned();

@@ -45,6 +45,8 @@ pub struct Closed {
     pub rates: Vec<Rate>,
     /// What people are told.
     pub notify: Option<Message>,
+    /// What must not leave and was found in it: ids, lengths and hashes, never content.
+    pub findings: Option<serde_json::Value>,
 }
 
 /// How a call ended at once.
@@ -104,6 +106,9 @@ impl Closed {
         }
         if let Some(session) = self.session {
             fact = fact.with("session", session);
+        }
+        if let Some(findings) = &self.findings {
+            fact = fact.with("findings", findings);
         }
         fact.call = Some(self.call);
         fact.code = code;

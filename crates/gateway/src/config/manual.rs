@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Limits, Log, Sessions, State, TlsFiles,
-    Written,
+    Approvals, Batch, DatabaseSettings, Disk, FILE, Filesystem, General, Holds, Leak, Limits, Log, Sessions, State,
+    TlsFiles, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 12] {
+fn pages() -> [Page; 13] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -37,6 +37,7 @@ fn pages() -> [Page; 12] {
         page::<State>(),
         page::<Disk>(),
         page::<Sessions>(),
+        page::<Leak>(),
         page::<Log>(),
     ]
 }
@@ -62,6 +63,7 @@ impl JsonSchema for Written {
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),
+            ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
         ];
         let mut all = properties(&General::fields());

@@ -11,5 +11,6 @@
 mod freeze;
 mod house;
 mod http;
+mod leak;
 mod runaway;
 mod walk;

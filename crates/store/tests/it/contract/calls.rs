@@ -28,6 +28,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         outcome,
         rates: Vec::new(),
         notify: None,
+        findings: None,
     }
 }
 
