@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | pg`.
+//! The recipes of this repository: `cargo xtask check | test | bench | eval | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
 mod command;
+mod eval_outbound;
 mod packages;
 mod postgres;
 mod report;
@@ -23,6 +24,7 @@ cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo with
                                      FILTER: only the tests whose name contains it
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
+cargo xtask eval [--misses]          recall and false positives of the checks on content
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
             Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
         },
         ["bench", rest @ ..] => bench(rest),
+        ["eval", rest @ ..] => eval(rest),
         ["pg"] => pg(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -163,6 +166,17 @@ fn bench(names: &[&str]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(status) => refuse(&format!("the measurement ended with {status}")),
+        Err(error) => refuse(&format!("cargo could not be started: {error}")),
+    }
+}
+
+/// Quality, not speed: the corpora are measured, nothing is fitted to them.
+fn eval(words: &[&str]) -> ExitCode {
+    let line = eval_outbound::line(words);
+    println!("$ {line}");
+    match line.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => refuse(&format!("the evaluation ended with {status}")),
         Err(error) => refuse(&format!("cargo could not be started: {error}")),
     }
 }

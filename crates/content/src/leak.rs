@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use json::parts_of;
 pub use live::{LiveSecrets, SHORT, TOO_SHORT, TooMany};
-pub use own::BadPattern;
+pub use own::{BadPattern, check_pattern};
 
 use bytes::cut;
 use marks::{Marks, Place};

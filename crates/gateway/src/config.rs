@@ -14,6 +14,7 @@ mod egress;
 mod filesystem;
 mod general;
 mod holds;
+mod leak;
 mod limits;
 mod log;
 mod manual;
@@ -49,6 +50,7 @@ pub use egress::{Connections, Egress, shown as connection_shown};
 pub use filesystem::{Agents, Filesystem, Root};
 pub use general::{General, Host, PORT, WebOrigin};
 pub use holds::{Delays, Holds};
+pub use leak::{Leak, LeakPatterns, Phrase};
 pub use limits::Limits;
 pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
@@ -125,6 +127,8 @@ pub struct Config {
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
+    /// What must not leave.
+    pub leak: Leak,
     /// What is said on stderr.
     pub log: Log,
     /// Whether workers may do without layers of their jail.
@@ -229,6 +233,7 @@ struct Written {
     state: State,
     disk: Disk,
     sessions: Sessions,
+    leak: Leak,
     log: Log,
     workers: Workers,
     vault: Vault,
@@ -251,6 +256,7 @@ impl Written {
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
+            leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
             vault: Vault::read(reader),
@@ -302,6 +308,7 @@ impl Written {
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
+            leak: self.leak.clone(),
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
@@ -327,6 +334,7 @@ impl Written {
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),
+            self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
             self.vault.shown(),

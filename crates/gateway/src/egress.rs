@@ -24,6 +24,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::Method;
+use sluice_content::leak::LiveSecrets;
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::{Actor, AgentName, Clock, Entropy, Span};
 use sluice_store::{EgressState, Store, StoreError};
@@ -297,7 +298,8 @@ impl Egress {
             let taken = pass.credential.and_then(Credential::header);
             let sent = headers::outgoing(&headers, taken.as_ref())?;
             // SECURITY: before the name is looked up: a name can carry something out, too.
-            let found = self.scan.outgoing(&Outgoing { url: target.as_str(), headers: &headers, body: &body });
+            let outgoing = Outgoing { url: target.as_str(), headers: &headers, body: &body, scope: connection.scope() };
+            let found = self.scan.outgoing(&outgoing);
             if !found.is_empty() {
                 return Err(EgressNo::Leak(found));
             }
@@ -346,7 +348,22 @@ impl Egress {
         self.pool.sweep(self.clock.since_boot());
         if let Some(changed) = self.versions.changed(&self.store).await? {
             self.tickets.without(|name| changed.contains(name));
+            self.learn().await;
         }
         Ok(())
+    }
+
+    /// Tells the leak scan which values live now. What cannot be opened cannot be looked for; people are told so by
+    /// whoever wants to use it.
+    async fn learn(&self) {
+        let live = match self.vault.live().await {
+            Ok(live) => live,
+            Err(error) => return tracing::error!("secrets cannot be looked for in what leaves: {error}"),
+        };
+        let values = live.iter().map(|(name, secret)| (name.to_string(), secret.expose()));
+        match LiveSecrets::new(values) {
+            Ok(secrets) => self.scan.now_live(secrets),
+            Err(_) => tracing::error!("there are too many secrets to look for in what leaves"),
+        }
     }
 }

@@ -171,6 +171,12 @@ impl Gateway {
         }
     }
 
+    /// What must not leave: the vault tells it about each change, others ask it about what they send.
+    #[must_use]
+    pub fn leak_scan(&self) -> &dyn Scan {
+        self.scan.as_ref()
+    }
+
     /// Wall time.
     #[must_use]
     pub fn now(&self) -> Timestamp {

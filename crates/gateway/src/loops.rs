@@ -33,6 +33,7 @@ const ROUNDS: usize = 10_000;
 pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
     gw.store.started(release).await?;
     gw.keyring.refresh(&gw.store).await?;
+    gw.egress.refresh().await?;
     for _ in 0..ROUNDS {
         let message = MessageId::mint(gw.ids.as_ref());
         if gw.store.recover(Abandoned::Own, PAGE, message).await?.is_empty() {

@@ -17,6 +17,8 @@ pub struct No {
     pub other: Option<String>,
     /// Whether the record has it already: a write's own moves say how it ended.
     pub recorded: bool,
+    /// What must not leave and was found: ids, lengths and hashes, for the record and the operators.
+    pub findings: Option<Box<serde_json::Value>>,
 }
 
 impl No {
@@ -47,7 +49,7 @@ impl No {
 
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal: Box::new(refusal), call: None, rule: None, other: None, recorded: false }
+        Self { refusal: Box::new(refusal), call: None, rule: None, other: None, recorded: false, findings: None }
     }
 }
 
@@ -66,6 +68,13 @@ impl From<StoreError> for No {
             }
             _ => Refusal::new(code),
         };
-        Self { refusal: Box::new(refusal.because(error)), call: None, rule: None, other, recorded: false }
+        Self {
+            refusal: Box::new(refusal.because(error)),
+            call: None,
+            rule: None,
+            other,
+            recorded: false,
+            findings: None,
+        }
     }
 }

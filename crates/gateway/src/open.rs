@@ -20,7 +20,7 @@ use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
-use crate::rooms::leak::{NoPatterns, Scan};
+use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
 use crate::services::files::{self, Files, Root, Roots};
@@ -57,6 +57,9 @@ pub enum OpenError {
     /// Certificates that should be trusted cannot be read.
     #[error("the certificates of `egress.ca_file` cannot be used: {0}")]
     Trust(String),
+    /// The patterns of what must not leave cannot be used.
+    #[error("the leak scan cannot be prepared: {0}")]
+    Leak(String),
     /// A mistake of ours.
     #[error("the catalogue of capabilities is broken: {0}")]
     Catalogue(String),
@@ -92,6 +95,7 @@ impl OpenError {
             Self::Key(_) => "open.key",
             Self::Vault(_) => "vault.locked",
             Self::Trust(_) => "open.trust",
+            Self::Leak(_) => "open.leak",
             Self::Catalogue(_) => "gateway.internal",
         }
     }
@@ -117,7 +121,8 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
         let signer = signer(&config.data, &store, &log, world).await?;
         signers.push((log, signer));
     }
-    let scan: Arc<dyn Scan> = Arc::new(NoPatterns);
+    let scan = Patterns::new(&config.leak.settings()).map_err(|error| OpenError::Leak(error.to_string()))?;
+    let scan: Arc<dyn Scan> = Arc::new(scan);
     let (vault, egress) = way_out(&config, world, &store, &scan).await?;
     let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress))?;
     let gw = Gateway::new(Parts {

@@ -22,6 +22,7 @@ pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod rollback;
+pub(crate) mod screen;
 pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod setup;
@@ -88,6 +89,8 @@ pub(crate) enum Command {
     Policy(policy::Policy),
     /// Show the record, export it, and verify it with nothing but files
     Audit(audit::Audit),
+    /// See what the checks on content say about a text
+    Screen(screen::Screening),
     /// Print ids that start like this, for completions
     #[command(hide = true)]
     Complete(complete::Complete),
@@ -128,6 +131,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Config(config) => config.run(screen),
         Command::Policy(policy) => policy.run(screen),
         Command::Audit(audit) => audit.run(screen),
+        Command::Screen(screening) => screening.run(screen),
         Command::Complete(complete) => complete.run(screen),
         Command::Completions(completions) => completions.run(screen),
         Command::Man(man) => man.run(screen),

@@ -47,6 +47,8 @@ pub struct Closed {
     pub notify: Option<Message>,
     /// Over which door it came.
     pub door: Option<&'static str>,
+    /// What must not leave and was found in it: ids, lengths and hashes, never content.
+    pub findings: Option<serde_json::Value>,
 }
 
 /// How a call ended at once.
@@ -109,6 +111,9 @@ impl Closed {
         }
         if let Some(door) = self.door {
             fact = fact.with("door", door);
+        }
+        if let Some(findings) = &self.findings {
+            fact = fact.with("findings", findings);
         }
         fact.call = Some(self.call);
         fact.code = code;

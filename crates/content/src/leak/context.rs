@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
-use super::bytes::{at, before, cut, is_alnum, is_hex, is_word};
+use super::bytes::{at, before, cut, is_alnum, is_hex, is_word, line};
 use super::doubt::{entropy, is_placeholder, is_random};
 use super::formats::VENDORS;
 use super::marks::{Place, around};
@@ -87,7 +87,7 @@ const HARMLESS: [&str; 36] = [
     "tokenurl",
 ];
 /// Words that make a vendor's name mean a key of theirs.
-const HINTS: [&str; 10] = ["key", "token", "secret", "pass", "auth", "login", "pat", "cred", "apid", "sid"];
+const HINTS: [&str; 10] = ["key", "token", "secret", "pass", "auth", "login", "pat", "credential", "apid", "sid"];
 
 /// The id of a value behind a strong key.
 const ASSIGNED: &str = "generic.assigned";
@@ -100,17 +100,20 @@ const AWS: &str = "aws.secret";
 pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'static>> {
     let (start, end) = value(text, start, end)?;
     let value = cut(text, start, end);
-    let key = Key::before(text, start);
+    let random = is_random(value);
+    if !random && !mixed(value) && !is_uuid(value) && value.len() != 40 {
+        return None;
+    }
     if is_aws(value) {
         let line = squeezed(&around(text, start, end, 120));
         if has(&line, "aws") || has(&line, "secretaccess") || has(&line, "secretkey") {
             return Some(Place { id: AWS, start, end });
         }
     }
+    let key = Key::before(text, start);
     if key.is_harmless() {
         return None;
     }
-    let random = is_random(value);
     // What stands behind `client_secret=` need not be perfectly random, only no word and no name.
     let likely =
         random || (key.direct && value.len() >= 16 && mixed(value) && !is_placeholder(value) && entropy(value) >= 3.0);
@@ -123,21 +126,33 @@ pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'stat
     if random && key.direct && key.is_setting && key.is_weak() && !key.in_address {
         return Some(Place { id: ASSIGNED, start, end });
     }
-    if (random || is_uuid(value)) && key.direct && !key.in_address {
+    // `mailjet token 0123…` is joined by a blank only: then the word before the value must say what it is.
+    let said = || {
+        HINTS.iter().any(|hint| key.name.ends_with(hint.as_bytes()))
+            || VENDORS.iter().any(|vendor| key.name.ends_with(vendor.as_bytes()))
+    };
+    if !key.in_address && (key.direct && (random || is_uuid(value)) || random && said()) {
         // The vendor must stand on the key's side: what follows a value does not name it.
-        let side = squeezed(cut(&around(text, start, start, 100), 0, 100));
-        let hinted =
-            HINTS.iter().any(|hint| has(&side, hint)) || VENDORS.iter().any(|vendor| key.name == vendor.as_bytes());
-        if hinted && vendors().is_some_and(|vendors| vendors.is_match(&side)) {
+        let (from, _) = line(text, start, 100);
+        let side = cut(text, from, start);
+        let words = squeezed(&side.to_ascii_lowercase());
+        let alone = VENDORS.iter().any(|vendor| key.name == vendor.as_bytes());
+        if (alone || HINTS.iter().any(|hint| has(&words, hint))) && names_vendor(side) {
             return Some(Place { id: VENDOR, start, end });
         }
     }
     None
 }
 
-fn vendors() -> Option<&'static AhoCorasick> {
-    static VENDORS_SEARCH: OnceLock<Option<AhoCorasick>> = OnceLock::new();
-    VENDORS_SEARCH.get_or_init(|| AhoCorasick::new(VENDORS).ok()).as_ref()
+/// Whether a vendor's name stands in a text as a word of its own, also in `vendorKey` and `VENDOR_KEY`.
+fn names_vendor(side: &[u8]) -> bool {
+    static SEARCH: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    let build = || AhoCorasick::builder().ascii_case_insensitive(true).build(VENDORS).ok();
+    SEARCH.get_or_init(build).as_ref().is_some_and(|search| {
+        search
+            .find_overlapping_iter(side)
+            .any(|hit| !before(side, hit.start()).is_ascii_alphabetic() && !at(side, hit.end()).is_ascii_lowercase())
+    })
 }
 
 /// The value inside a token: what follows its last `=`, without dots and dashes at either end.
@@ -177,7 +192,9 @@ impl Key {
         // Over quotes, brackets, blanks and operators, back to the last letter of the key.
         while place > floor {
             match before(text, place) {
-                b'=' | b':' | b',' | b'>' | b'|' => operator = true,
+                b'=' | b':' | b',' | b'|' => operator = true,
+                // Of an arrow, not of a tag.
+                b'>' if matches!(before(text, place - 1), b'=' | b'-') => operator = true,
                 b'"' | b'\'' | b'`' | b'\\' | b'(' | b'[' | b'{' | b'@' => quote = true,
                 b' ' | b'\t' | b'*' | b')' | b']' | b'<' | b'?' | b'!' => {}
                 b'\n' | b'\r' if lines < 1 && operator => lines += 1,
@@ -198,7 +215,12 @@ impl Key {
         let spaced = raw.contains(&b' ');
         // `--token VALUE` joins by a blank.
         let flagged = flag.starts_with(b"-") && value > end;
-        let in_address = matches!(before(text, place), b'?' | b'&' | b';') && at(text, end) == b'=';
+        // Inside an address, `token=` is mostly a ticket of a newsletter.
+        let line = cut(text, value.saturating_sub(300), value);
+        let chunk =
+            line.iter().rposition(|byte| byte.is_ascii_whitespace()).map_or(line, |at| cut(line, at, line.len()));
+        let in_address =
+            memchr::memmem::find(chunk, b"://").is_some() || memchr::memmem::find(chunk, b"www.").is_some();
         let name = squeezed(&if flagged { flag.to_ascii_lowercase() } else { raw.to_ascii_lowercase() });
         Self {
             direct: (operator || flagged || (quote && !spaced)) && end > place,
@@ -292,7 +314,7 @@ mod tests {
         ] {
             assert_eq!(ids(text), ["generic.assigned"], "{text}");
         }
-        assert_eq!(ids("datadog api key 9f86d081884c7d659a2feaa0c55ad015: use it"), Vec::<&str>::new());
+        assert_eq!(ids("datadog api key 9f86d081884c7d659a2feaa0c55ad015: use it"), ["generic.vendor"]);
         assert_eq!(ids("mailjet_key: 9f86d081884c7d659a2feaa0c55ad015"), ["generic.assigned"]);
         assert_eq!(ids("sumologic: {\"id\": 1, \"key_v\": \"9f86d081884c7d659a2feaa0c55ad015\"}"), ["generic.vendor"]);
     }

@@ -3,6 +3,10 @@
 //! Takes a value; says whether it is a placeholder (`<your-key>`, `xxxx`, `${TOKEN}`, an example from a
 //! manual) and how random it is. Promise: only what no real secret would be is waved through.
 
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
 use super::bytes::{is_alnum, is_digit, is_hex};
 
 /// Words that only stand where a value is still to be filled in, in lower case.
@@ -62,8 +66,9 @@ pub(super) fn entropy(value: &[u8]) -> f64 {
 
 /// Whether a value is one of the things people write where a secret will stand.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
-    let lower = value.to_ascii_lowercase();
-    FILLERS.iter().any(|filler| memchr::memmem::find(&lower, filler).is_some())
+    static SEARCH: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    let build = || AhoCorasick::builder().ascii_case_insensitive(true).build(FILLERS).ok();
+    SEARCH.get_or_init(build).as_ref().is_some_and(|search| search.is_match(value))
         || is_reference(value)
         || is_monotone(value)
 }
@@ -121,21 +126,19 @@ pub(super) fn is_random(value: &[u8]) -> bool {
     let upper = value.iter().filter(|byte| byte.is_ascii_uppercase()).count();
     let lower = value.iter().filter(|byte| byte.is_ascii_lowercase()).count();
     let length = value.len();
-    if length < 16 || is_placeholder(value) {
+    if length < 16 || digits < 2 || upper + lower < 3 {
         return false;
     }
-    if value.iter().all(|byte| is_hex(*byte)) {
-        return length >= 24
-            && digits >= 4
-            && upper + lower >= 3
-            && (upper == 0 || lower == 0)
-            && entropy(value) >= 2.8;
-    }
-    let turns = turns(value);
-    // Words have vowels in a row and turn from letter to digit at their end, if at all; random text turns all the time.
-    let floor = if length < 24 { 3.3 } else { 3.7 };
-    let lively = turns * 5 >= length || (upper > 2 && lower > 2 && digits > 1 && turns * 6 >= length);
-    digits >= 2 && upper + lower >= 4 && lively && entropy(value) >= floor
+    // The cheap tests come first: most tokens of ordinary text fail one of them.
+    let generated = if value.iter().all(|byte| is_hex(*byte)) {
+        length >= 24 && digits >= 4 && (upper == 0 || lower == 0) && entropy(value) >= 2.8
+    } else {
+        let turns = turns(value);
+        // Words have vowels in a row and turn from letter to digit at their end, if at all; random text turns all the time.
+        let lively = turns * 5 >= length || (upper > 2 && lower > 2 && turns * 6 >= length);
+        upper + lower >= 4 && lively && entropy(value) >= if length < 24 { 3.3 } else { 3.7 }
+    };
+    generated && !is_placeholder(value)
 }
 
 /// How often a value changes between lower case, upper case, digits and the rest.

@@ -47,6 +47,10 @@ pub(super) enum Proof {
     Token,
     /// A word nearby, in lower case.
     Near(&'static [&'static str]),
+    /// That none of these stands directly before it, in lower case: there it is no secret.
+    Apart(&'static [&'static str]),
+    /// That its base64 holds a name and a password.
+    Pair,
 }
 
 /// A row of a table.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
@@ -21,6 +21,8 @@ pub const TOO_SHORT: usize = 4;
 #[derive(Default)]
 pub struct LiveSecrets {
     search: Option<AhoCorasick>,
+    /// Which first four bytes a form can have, by their hash: most places of a text are passed over by it.
+    starts: Vec<u64>,
     /// For each form: which secret, how it is dressed, and whether it must stand alone.
     forms: Vec<(usize, &'static str, bool)>,
     ids: Vec<String>,
@@ -71,8 +73,16 @@ impl LiveSecrets {
             }
         }
         if !needles.is_empty() {
-            let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&needles);
-            made.search = Some(search.map_err(|_| TooMany)?);
+            let mut search = AhoCorasick::builder();
+            search.match_kind(MatchKind::LeftmostLongest).start_kind(StartKind::Anchored);
+            made.search = Some(search.build(&needles).map_err(|_| TooMany)?);
+            made.starts = vec![0; STARTS];
+            for needle in &needles {
+                let (word, bit) = start(needle);
+                if let Some(word) = made.starts.get_mut(word) {
+                    *word |= bit;
+                }
+            }
         }
         for needle in &mut needles {
             needle.fill(0);
@@ -99,15 +109,36 @@ impl LiveSecrets {
     }
 
     /// Every place where a secret stands, in any form.
-    pub(super) fn look<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Seen<'a>> + 'a {
-        self.search.iter().flat_map(move |search| search.find_iter(text)).filter_map(move |hit| {
-            let (secret, form, alone) = *self.forms.get(hit.pattern().as_usize())?;
+    pub(super) fn look<'a>(&'a self, text: &[u8]) -> Vec<Seen<'a>> {
+        let mut found = Vec::new();
+        let Some(search) = &self.search else { return found };
+        let mut next = 0;
+        for (place, window) in text.windows(TOO_SHORT).enumerate() {
+            let (word, bit) = start(window);
+            if place < next || self.starts.get(word).is_none_or(|word| word & bit == 0) {
+                continue;
+            }
+            let Some(hit) = search.find(Input::new(text).range(place..).anchored(Anchored::Yes)) else { continue };
             let (start, end) = (hit.start(), hit.end());
             let inside = is_alnum(before(text, start)) || is_alnum(at(text, end));
-            let secret = self.ids.get(secret)?;
-            (!(alone && inside)).then_some(Seen { secret, form, start, end })
-        })
+            let form = self.forms.get(hit.pattern().as_usize());
+            let Some((secret, form, _)) = form.filter(|(_, _, alone)| !(*alone && inside)) else { continue };
+            next = end;
+            found.extend(self.ids.get(*secret).map(|secret| Seen { secret, form, start, end }));
+        }
+        found
     }
+}
+
+/// How many words the table of starts has: 64 Ki bits.
+const STARTS: usize = 1024;
+
+/// Where the first four bytes of a text stand in the table of starts: word and bit.
+#[inline]
+fn start(text: &[u8]) -> (usize, u64) {
+    let first = text.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let hash = first.wrapping_mul(0x9E37_79B1);
+    ((hash >> 22) as usize, 1 << (hash >> 16 & 63))
 }
 
 /// There are more secrets than one search can hold.
@@ -175,7 +206,7 @@ mod tests {
     const SECRET: &str = "Not-A-Real=Secret/42&<x>";
 
     fn seen(live: &LiveSecrets, text: &[u8]) -> Vec<&'static str> {
-        live.look(text).map(|seen| seen.form).collect()
+        live.look(text).into_iter().map(|seen| seen.form).collect()
     }
 
     #[test]

@@ -72,34 +72,33 @@ const WORDS: [&str; 58] = [
     "todo",
 ];
 
-/// The password beside a word that ends at `end`.
+/// What a key goes on with that guards nothing, in lower case without `_`.
+const HARMLESS: [&[u8]; 20] = [
+    b"hash", b"file", b"path", b"policy", b"length", b"field", b"id", b"less", b"reset", b"prompt", b"min", b"max",
+    b"url", b"name", b"arn", b"ref", b"manager", b"hint", b"label", b"expir",
+];
+
+/// The password beside a stem (`pass`, `pwd`, `ecret`) that ends at `end`.
 pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
-    // To the end of the key: `passwordHash`, `PASSWORD_1`.
-    let mut place = end;
-    while place < end + 16 && is_word(at(text, place)) {
+    let stem = cut(text, end.saturating_sub(4), end);
+    let is_secret = stem.eq_ignore_ascii_case(b"cret");
+    // To the end of the word, then to the end of the key: `passwordProd`, `PASSWORD_1`.
+    let tail = [b"word".as_slice(), b"wd", b"phrase", b"code"]
+        .into_iter()
+        .find(|tail| cut(text, end, end + tail.len()).eq_ignore_ascii_case(tail));
+    let word = end + tail.map_or(0, <[u8]>::len);
+    let mut place = word;
+    while place < word + 24 && is_word(at(text, place)) {
         place += 1;
     }
-    let rest = cut(text, end, place).to_ascii_lowercase();
-    if [
-        b"hash".as_slice(),
-        b"file",
-        b"path",
-        b"policy",
-        b"length",
-        b"field",
-        b"_id",
-        b"less",
-        b"reset",
-        b"prompt",
-        b"_min",
-        b"_max",
-        b"s",
-        b"ed",
-        b"_url",
-    ]
-    .iter()
-    .any(|word| rest.starts_with(word))
-    {
+    let rest = cut(text, word, place);
+    // `passed`, `passwords`, `compass`: other words.
+    let goes_on = rest.first().is_some_and(|byte| {
+        byte.is_ascii_lowercase() || (byte.is_ascii_uppercase() && before(text, word).is_ascii_uppercase())
+    });
+    let begins_before = tail.is_none() && stem == b"pass" && before(text, end - 4).is_ascii_lowercase();
+    let meaning = rest.iter().filter(|byte| **byte != b'_').map(u8::to_ascii_lowercase).collect::<Vec<u8>>();
+    if goes_on || begins_before || HARMLESS.iter().any(|word| meaning.starts_with(word)) {
         return None;
     }
     let mut start = end;
@@ -112,10 +111,14 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
     let key = cut(text, start, place);
     let flagged = key.starts_with(b"-") && !key.contains(&b'>');
     let operator = Operator::read(text, place, flagged)?;
-    let from = operator.end;
-    let (value_start, value_end, quoted) = value(text, from)?;
+    let (value_start, value_end, quoted) = value(text, operator.end)?;
     let value = cut(text, value_start, value_end);
     let fits = match (operator.kind, quoted) {
+        _ if is_secret => plausible(value, 8) && strong(value) && (quoted || operator.kind == Kind::Equals),
+        // In a connection string even `secret` is the password.
+        (Kind::Equals, false) if at(text, value_end) == b';' && value.len() >= 3 && in_settings(text, start) => {
+            !is_placeholder(value)
+        }
         (_, true) => plausible(value, 4),
         (Kind::Equals, false) => plausible(value, 6) && (strong(value) || in_settings(text, start)),
         (Kind::Colon | Kind::Flag, false) => plausible(value, 6) && strong(value),
@@ -158,6 +161,17 @@ impl Operator {
         let word = cut(text, place, place + 3);
         if place > blank && (word == b"is " || word == b"is:") {
             return Some(Self { kind: Kind::Is, end: skip(place + 3, b" ", 2) });
+        }
+        // `password for user "x" is "y"`
+        if word == b"for" {
+            let rest = cut(text, place, place + 56);
+            let rest = rest.get(..memchr::memchr(b'\n', rest).unwrap_or(rest.len())).unwrap_or_default();
+            let is =
+                memchr::memmem::find(rest, b" is ").filter(|is| matches!(at(rest, is + 4), b'"' | b'\'' | b'\\'))?;
+            return Some(Self { kind: Kind::Is, end: place + is + 4 });
+        }
+        if at(text, place) == b'!' && at(text, place + 1) == b'=' {
+            place += 1;
         }
         let kind = match at(text, place) {
             b'=' => Kind::Equals,
@@ -217,7 +231,7 @@ fn plausible(value: &[u8], least: usize) -> bool {
         && !lower.starts_with(b"request.")
         && !value.starts_with(b"--")
         && !value.starts_with(b"/")
-        && !letters.ends_with(b"password")
+        && !(letters.ends_with(b"password") && letters.len() < 14)
         && value.iter().any(|byte| is_alnum(*byte))
 }
 
@@ -315,10 +329,10 @@ mod tests {
     fn finds(text: &str) -> bool {
         let bytes = text.as_bytes();
         let lower = text.to_ascii_lowercase();
-        lower.match_indices("pass").any(|(at, _)| {
-            let end = at + if lower[at..].starts_with("password") { 8 } else { 4 };
-            password(bytes, end).is_some()
-        })
+        ["pass", "pwd", "ecret"]
+            .into_iter()
+            .flat_map(|stem| lower.match_indices(stem).map(move |(at, _)| at + stem.len()).collect::<Vec<_>>())
+            .any(|end| password(bytes, end).is_some())
     }
 
     #[test]
@@ -334,6 +348,9 @@ mod tests {
             "<add key=\"MailPassword\" value=\"Prestig1tar\"/>",
             "REACT_APP_PASS=whiteduke",
             "mysql --password tr0ub4dor3 -h db",
+            "The default password for the user 'pyne' is 'pynesap'",
+            "if creds.Secret != \"open-sesame#1\" {",
+            "PASS = 'q1w2e3'",
         ] {
             assert!(finds(text), "{text}");
         }
@@ -353,6 +370,9 @@ mod tests {
             "\"password\": \"string\"",
             "password is incorrect",
             "password: changeme",
+            "tests passed: 1337ok of all",
+            "compass = 'n42degrees'",
+            "secret: 'a word'",
         ] {
             assert!(!finds(text), "{text}");
         }

@@ -51,24 +51,8 @@ struct Rule {
 /// The places where words of logins stand, found on the way.
 pub(super) type Keywords = Vec<usize>;
 
-/// Words whose neighbours may be a login, as they are written; their first letter is left to the reader.
-const LOGINS: [&str; 15] = [
-    "assword",
-    "ASSWORD",
-    "asswd",
-    "ASSWD",
-    "assphrase",
-    "ASSPHRASE",
-    "_pass",
-    "_PASS",
-    "pwd",
-    "PWD",
-    "Pwd",
-    "Pass ",
-    "asscode",
-    "PASS=",
-    "pass:",
-];
+/// Stems of words whose neighbours may be a login, as they are written.
+const LOGINS: [&str; 8] = ["pass", "Pass", "PASS", "pwd", "Pwd", "PWD", "ecret", "ECRET"];
 /// What an address starts with after its scheme.
 const ADDRESS: &str = "://";
 
@@ -174,6 +158,11 @@ impl Rule {
             Proof::Real => !is_placeholder(body),
             Proof::Random => is_random(body),
             Proof::Sum(prefix) => sums::crc_base62(whole, prefix) || is_random(body),
+            Proof::Apart(words) => {
+                let side = cut(text, start.saturating_sub(24), start).to_ascii_lowercase();
+                !words.iter().any(|word| side.ends_with(word.as_bytes())) && !is_placeholder(body)
+            }
+            Proof::Pair => sums::base64(body).is_some_and(|pair| pair.is_ascii() && pair.contains(&b':')),
             Proof::Token => sums::is_jwt(whole),
             Proof::Near(words) => {
                 let (from, to) = (start.saturating_sub(NEAR), end + NEAR);

@@ -36,14 +36,7 @@ impl Own {
     pub(super) fn new(settings: &Settings) -> Result<Self, BadPattern> {
         let mut patterns = Vec::new();
         for (id, pattern) in &settings.patterns {
-            let bad = |why: String| BadPattern { id: id.clone(), why };
-            let compiled = RegexBuilder::new(pattern).size_limit(LARGEST).build();
-            let compiled = compiled
-                .map_err(|error| bad(error.to_string().lines().last().unwrap_or_default().trim().to_owned()))?;
-            if compiled.is_match(b"") {
-                return Err(bad("it matches nothing at all, so it would stop everything".into()));
-            }
-            patterns.push((id.clone(), compiled));
+            patterns.push((id.clone(), compile(id, pattern)?));
         }
         let (mut words, mut ids) = (Vec::new(), Vec::new());
         for (id, list) in [("own.identifier", &settings.own), ("own.term", &settings.terms)] {
@@ -80,6 +73,24 @@ impl Own {
         });
         words.chain(patterns)
     }
+}
+
+/// Says whether a pattern can be used.
+///
+/// # Errors
+/// When it is no pattern, too large, or would stop everything.
+pub fn check_pattern(id: &str, pattern: &str) -> Result<(), BadPattern> {
+    compile(id, pattern).map(drop)
+}
+
+fn compile(id: &str, pattern: &str) -> Result<Regex, BadPattern> {
+    let bad = |why: &str| BadPattern { id: id.to_owned(), why: why.trim().to_owned() };
+    let compiled = RegexBuilder::new(pattern).size_limit(LARGEST).build();
+    let compiled = compiled.map_err(|error| bad(error.to_string().lines().last().unwrap_or_default()))?;
+    if compiled.is_match(b"") {
+        return Err(bad("it fits the empty text, so it would stop everything"));
+    }
+    Ok(compiled)
 }
 
 fn digits(text: &[u8]) -> Vec<u8> {

@@ -63,6 +63,7 @@ pub(super) fn is_jwt(token: &[u8]) -> bool {
 }
 
 /// The digits of a text, as numbers.
+#[cfg(test)]
 pub(super) fn digits(text: &[u8]) -> Vec<u32> {
     text.iter().filter(|byte| is_digit(**byte)).map(|byte| u32::from(byte - b'0')).collect()
 }

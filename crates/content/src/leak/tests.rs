@@ -1,13 +1,16 @@
-//! The scan as a whole.
+//! The scan as a whole. Keys are put together at run time and are of no use to anybody.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 use super::*;
 
-fn scanner() -> Scanner {
-    Scanner::new(&Settings::default()).unwrap()
+fn scan(parts: &[Part<'_>], scope: Scope) -> Report {
+    Scanner::new(&Settings::default()).unwrap().scan(parts, scope, &LiveSecrets::default())
 }
 
-fn ids(text: &str) -> Vec<String> {
-    let report = scanner().scan(&[Part::new("body", text)], Scope::Service, &LiveSecrets::default());
+fn blocking(text: &str) -> Vec<String> {
+    let report = scan(&[Part::new("body", text)], Scope::Service);
     report
         .findings
         .into_iter()
@@ -16,7 +19,200 @@ fn ids(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// So many characters that look generated and repeat from run to run.
+fn noise(alphabet: &str, length: usize) -> String {
+    let letters: Vec<char> = alphabet.chars().collect();
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        letters[usize::try_from(state % letters.len() as u64).unwrap()]
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+const ALNUM: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const HEX: &str = "0123456789abcdef";
+const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// A made-up key of a vendor.
+fn key(mark: &str, alphabet: &str, length: usize) -> String {
+    format!("{mark}{}", noise(alphabet, length))
+}
+
 #[test]
-fn nothing_yet() {
-    assert!(ids("hello").is_empty());
+fn keys_of_many_vendors_are_found_in_an_ordinary_sentence() {
+    for (mark, alphabet, length, id) in [
+        ("ghp_", ALNUM, 36, "github.token"),
+        ("npm_", ALNUM, 36, "npm.token"),
+        ("glpat-", ALNUM, 20, "gitlab.token"),
+        ("sk_live_", ALNUM, 24, "stripe.key"),
+        ("AKIA", UPPER, 16, "aws.key_id"),
+        ("AIza", ALNUM, 35, "google.api_key"),
+        ("xoxb-123456789012-", ALNUM, 24, "slack.token"),
+        ("SG.", ALNUM, 22, ""),
+        ("shpat_", HEX, 32, "shopify.token"),
+        ("dop_v1_", HEX, 64, "digitalocean.token"),
+        ("hf_", ALNUM, 34, "huggingface.token"),
+        ("sk-ant-api03-", ALNUM, 93, "anthropic.key"),
+        ("xai-", ALNUM, 80, "seed.xai"),
+        ("sk-", ALNUM, 24, "seed.sk"),
+        ("hvs.", ALNUM, 95, "vault.token"),
+        ("lin_api_", ALNUM, 40, "linear.key"),
+        ("dapi", HEX, 32, "databricks.token"),
+        ("Bearer ", ALNUM, 20, "seed.bearer"),
+        ("AGE-SECRET-KEY-1", UPPER, 58, "age.identity"),
+        ("pypi-AgEIcHlwaS5vcmc", ALNUM, 60, "pypi.token"),
+        ("rubygems_", HEX, 48, "rubygems.key"),
+        ("dckr_pat_", ALNUM, 27, "docker.token"),
+        ("NRAK-", UPPER, 27, "newrelic.key"),
+        ("glsa_", ALNUM, 32, ""),
+    ] {
+        let text = format!("Hi Sam, please use {} for the deploy, thanks", key(mark, alphabet, length));
+        let found = blocking(&text);
+        if id.is_empty() {
+            assert!(found.is_empty(), "half a key of {mark} is none: {found:?}");
+        } else {
+            assert!(found.iter().any(|found| found == id), "{mark}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn placeholders_of_the_same_shape_pass() {
+    for text in [
+        format!("set it to ghp_{}", "x".repeat(36)),
+        "AKIAIOSFODNN7EXAMPLE".to_owned(),
+        "sk-your-api-key-goes-here-please".to_owned(),
+        "Authorization: Bearer <your token here please>".to_owned(),
+        "export API_KEY=${API_KEY}".to_owned(),
+        "curl -u user:$PASSWORD https://example.org".to_owned(),
+        "-----BEGIN PRIVATE KEY----- goes in the file".to_owned(),
+    ] {
+        assert_eq!(blocking(&text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn a_sum_at_the_end_outweighs_any_doubt_about_the_rest() {
+    let body = "example".repeat(4) + "ab";
+    let mut sum = sums::crc32(body.as_bytes());
+    let digits: Vec<char> = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".chars().collect();
+    let mut tail = Vec::new();
+    for _ in 0..6 {
+        tail.insert(0, digits[(sum % 62) as usize]);
+        sum /= 62;
+    }
+    let right: String = format!("ghp_{body}{}", tail.iter().collect::<String>());
+    assert_eq!(blocking(&right), ["github.token"]);
+    assert_eq!(blocking(&format!("ghp_{body}000000")), Vec::<String>::new());
+}
+
+#[test]
+fn whatever_dress_a_key_wears_it_is_found() {
+    let plain = format!("the key is {} ok", key("ghp_", ALNUM, 36));
+    let percent: String = plain.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let escaped: String = plain.chars().map(|c| format!("\\u{:04x}", c as u32)).collect();
+    let entities: String = plain.chars().map(|c| format!("&#{};", c as u32)).collect();
+    let quoted = plain.replace("ghp_", "gh=70_");
+    let invisible = plain.replace("ghp_", "g\u{200B}h\u{AD}p_");
+    let wide: String = plain
+        .chars()
+        .map(|c| if c.is_ascii_graphic() { char::from_u32(c as u32 + 0xFEE0).unwrap() } else { c })
+        .collect();
+    let hex: String = plain.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let sixteen: Vec<u8> = plain.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let twice = STANDARD.encode(STANDARD.encode(&plain));
+    let wrapped: String = STANDARD
+        .encode(plain.repeat(4))
+        .as_bytes()
+        .chunks(76)
+        .map(|line| String::from_utf8_lossy(line) + "\r\n")
+        .collect();
+    for (name, text) in [
+        ("base64", STANDARD.encode(&plain)),
+        ("base64url", URL_SAFE_NO_PAD.encode(&plain)),
+        ("base64 of UTF-16", STANDARD.encode(sixteen)),
+        ("twice", twice),
+        ("wrapped", wrapped),
+        ("hex", hex),
+        ("percent", percent),
+        ("escapes", escaped),
+        ("entities", entities),
+        ("quoted-printable", quoted),
+        ("invisible", invisible),
+        ("full width", wide),
+    ] {
+        assert!(blocking(&text).iter().any(|id| id == "github.token"), "{name}: {:?}", blocking(&text));
+    }
+}
+
+#[test]
+fn a_key_split_across_parts_is_found_and_honest_parts_are_not_glued() {
+    let whole = key("ghp_", ALNUM, 36);
+    let (one, two) = whole.split_at(17);
+    let split = [Part::new("items[0]", one), Part::new("items[1]", two)];
+    assert!(scan(&split, Scope::Service).findings.iter().any(|finding| finding.field == "(joined)"));
+    let honest = [Part::new("subject", "token"), Part::new("body", "a word about nothing"), Part::new("footer", "end")];
+    assert!(scan(&honest, Scope::Service).findings.is_empty());
+}
+
+#[test]
+fn the_key_of_a_field_is_read_with_its_value() {
+    let value = serde_json::json!({"login": {"password": "tr0ub4dor"}, "note": "tr0ub4dor"});
+    let report = scan(&parts_of("", &value), Scope::Service);
+    let fields: Vec<&str> = report.findings.iter().map(|finding| finding.field.as_str()).collect();
+    assert_eq!(fields, ["login.password"]);
+}
+
+#[test]
+fn personal_data_blocks_in_proxies_and_asks_only_about_many_people_elsewhere() {
+    let one = [Part::new("body", "write to ana@example.org or call +49 170 1234567, id 123456789012345678")];
+    assert!(scan(&one, Scope::Proxy).blocks());
+    assert!(!scan(&one, Scope::Service).blocks() && !scan(&one, Scope::Service).asks());
+    let many: String = (0..25).map(|n| format!("p{n}@example.org, ")).collect();
+    assert!(scan(&[Part::new("body", many.as_str())], Scope::Service).asks());
+    assert!(!scan(&[Part::new("to", many.as_str())], Scope::Service).asks(), "addressees are not content");
+}
+
+#[test]
+fn the_words_of_the_seed_block_everywhere() {
+    for text in ["see /data/.openclaw/x", "in memory/owner/notes", "read SOUL.md first", "MEMORY.md", "openclaw.json"] {
+        assert_eq!(blocking(text).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn no_finding_holds_what_was_found() {
+    let secret = key("ghp_", ALNUM, 36);
+    let report = scan(&[Part::new("body", format!("x {secret}"))], Scope::Service);
+    let shown = format!("{report:?}");
+    assert!(!shown.contains(&secret[4..]), "{shown}");
+    let [finding] = report.findings.as_slice() else { panic!("{shown}") };
+    assert_eq!((finding.length, finding.hash.len()), (40, 12));
+}
+
+#[test]
+fn hostile_lengths_end_quickly() {
+    let long = 200_000;
+    for text in [
+        "a".repeat(long),
+        "=".repeat(long),
+        "%41".repeat(long / 3),
+        "\\u0041".repeat(long / 6),
+        "password=".repeat(long / 9),
+        "://a:".repeat(long / 5),
+        "@a.b".repeat(long / 4),
+        "1 ".repeat(long / 2),
+        "ghp_".repeat(long / 4),
+        "QUFB".repeat(long / 4),
+        "curl ".repeat(long / 5),
+        "&#65;".repeat(long / 5),
+        "-----BEGIN ".repeat(long / 11),
+    ] {
+        // The promise is that it ends; the suite's own limit is the clock.
+        let report = scan(&[Part::new("body", text.as_str())], Scope::Proxy);
+        assert!(report.findings.len() <= 3 * ENOUGH);
+    }
 }

@@ -161,6 +161,16 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// How strictly the leak scan looks at what leaves: a proxy carries nobody's personal data.
+    #[must_use]
+    pub fn scope(&self) -> sluice_content::leak::Scope {
+        if self.name.as_str().starts_with("proxy.") {
+            sluice_content::leak::Scope::Proxy
+        } else {
+            sluice_content::leak::Scope::Service
+        }
+    }
+
     /// A connection to these hosts with everything else at its default: https, reads only, the limits of a
     /// service nobody trusts.
     #[must_use]

@@ -46,6 +46,7 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         rates: asked.rates().to_vec(),
         notify,
         door: Some(known.door()),
+        findings: None,
     }
 }
 
@@ -57,6 +58,15 @@ pub(crate) async fn close(gw: &Gateway, entry: Closed) -> Result<(), No> {
     gw.store.closed(entry).await?;
     gw.events.wrote();
     Ok(())
+}
+
+/// What operators are told when something was about to leave.
+fn alert(gw: &Gateway, trace: &Trace, findings: &serde_json::Value) -> Message {
+    let body = serde_json::json!({
+        "call": trace.call, "agent": trace.agent, "capability": trace.capability, "findings": findings,
+    });
+    let id = MessageId::mint(gw.ids.as_ref());
+    Message { id, topic: "leak.found".into(), severity: Severity::Critical, body }
 }
 
 /// Records a refusal and gives it back with its call. A refusal that cannot be recorded is still one.
@@ -77,7 +87,8 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         rule: no.rule.clone(),
         outcome: Ending::Refused { code: no.refusal.code().as_str().to_owned() },
         rates: Vec::new(),
-        notify: None,
+        notify: no.findings.as_deref().map(|findings| alert(gw, trace, findings)),
+        findings: no.findings.as_deref().cloned(),
         door: Some(trace.door),
     };
     match close(gw, entry).await {

@@ -1,23 +1,41 @@
 //! Leak scan: what must not leave.
 //!
-//! Takes `Judged`, gives `Cleared`. Any match is a hard no without redaction; the record gets pattern ids,
-//! length and hash, never the content. Which patterns there are is the business of whoever implements
-//! [`Scan`]; without one, nothing is found.
+//! Takes `Judged`, gives `Cleared`. Any blocking match is a hard no without redaction; personal data of many
+//! people asks a person. Promise: the record, the alert and the answer get pattern ids, lengths and hashes,
+//! never the content.
 
-use sluice_core::Action;
+use arc_swap::ArcSwap;
+use serde_json::{Value, json};
+use sluice_content::leak::{LiveSecrets, NoScanner, Part, Report, Scanner, Scope, Settings, Weight, parts_of};
+use sluice_core::approval::allowance::Escalation;
 use sluice_core::capability::Effect;
 use sluice_core::refusal::{Code, Refusal};
 
 use super::policy::Judged;
 use crate::{Gateway, No};
 
+/// Most findings that are recorded; more say nothing new.
+const RECORDED: usize = 16;
+
 /// Something that knows what must not leave.
 pub trait Scan: Send + Sync {
-    /// The ids of the patterns found in what an action would carry out.
-    fn scan(&self, action: &Action) -> Vec<String>;
+    /// What is found in the parts of something that is about to go out.
+    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report;
+
+    /// The vault has changed: from now on these secrets are looked for.
+    fn now_live(&self, secrets: LiveSecrets);
 
     /// The ids of the patterns found in a request as it would leave, before any credential is added to it.
-    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String>;
+    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
+        let body = String::from_utf8_lossy(request.body);
+        let mut parts = vec![Part::new("url", request.url), Part::new("body", body)];
+        parts.extend(request.headers.iter().map(|(name, value)| Part::new(name, value)));
+        let report = self.scan(&parts, request.scope);
+        let blocking = report.findings.iter().filter(|finding| finding.weight == Weight::Block);
+        let mut ids: Vec<String> = blocking.map(|finding| finding.pattern.to_string()).collect();
+        ids.dedup();
+        ids
+    }
 }
 
 /// A request as it would leave.
@@ -29,6 +47,8 @@ pub struct Outgoing<'a> {
     pub headers: &'a [(String, String)],
     /// What it carries.
     pub body: &'a [u8],
+    /// How strict: any personal data stops a proxy.
+    pub scope: Scope,
 }
 
 impl std::fmt::Debug for Outgoing<'_> {
@@ -38,24 +58,57 @@ impl std::fmt::Debug for Outgoing<'_> {
 }
 
 impl<T: Scan + ?Sized> Scan for std::sync::Arc<T> {
-    fn scan(&self, action: &Action) -> Vec<String> {
-        (**self).scan(action)
+    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report {
+        (**self).scan(parts, scope)
     }
-    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
-        (**self).outgoing(request)
+    fn now_live(&self, secrets: LiveSecrets) {
+        (**self).now_live(secrets);
     }
 }
 
-/// Knows no patterns.
+/// Knows no patterns: for tests of everything else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPatterns;
 
 impl Scan for NoPatterns {
-    fn scan(&self, _: &Action) -> Vec<String> {
-        Vec::new()
+    fn scan(&self, _: &[Part<'_>], _: Scope) -> Report {
+        Report::default()
     }
-    fn outgoing(&self, _: &Outgoing<'_>) -> Vec<String> {
-        Vec::new()
+    fn now_live(&self, _: LiveSecrets) {}
+}
+
+/// The scanner of formats alone, without anything an operator set up: for files that are looked at by hand.
+///
+/// # Errors
+/// Never in a build whose tests passed.
+pub fn of_formats() -> Result<Patterns, NoScanner> {
+    Patterns::new(&Settings::default())
+}
+
+/// The scanner that ships with the program, and the secrets of the vault.
+#[derive(Debug)]
+pub struct Patterns {
+    scanner: Scanner,
+    live: ArcSwap<LiveSecrets>,
+}
+
+impl Patterns {
+    /// Prepares the search.
+    ///
+    /// # Errors
+    /// When a pattern of the operator cannot be used.
+    pub fn new(settings: &Settings) -> Result<Self, NoScanner> {
+        Ok(Self { scanner: Scanner::new(settings)?, live: ArcSwap::default() })
+    }
+}
+
+impl Scan for Patterns {
+    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report {
+        self.scanner.scan(parts, scope, &self.live.load())
+    }
+
+    fn now_live(&self, secrets: LiveSecrets) {
+        self.live.store(secrets.into());
     }
 }
 
@@ -67,15 +120,58 @@ pub struct Cleared(Judged);
 ///
 /// # Errors
 /// When something is found.
-pub(crate) fn scan(gw: &Gateway, judged: Judged) -> Result<Cleared, No> {
+pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
     if judged.checked().effect() == Effect::Write {
-        let found = gw.scan.scan(judged.checked().action());
-        if !found.is_empty() {
-            let text = format!("the call holds something that must not leave ({})", found.join(", "));
-            return Err(Refusal::new(Code::LeakFound).with_text(&text).into());
+        let arguments = Value::Object(judged.checked().action().arguments().clone());
+        let report = gw.scan.scan(&parts_of("", &arguments), Scope::Service);
+        if report.blocks() {
+            return Err(refuse(&report));
+        }
+        if report.asks() {
+            judged.escalate(Escalation::Findings);
         }
     }
     Ok(Cleared(judged))
+}
+
+/// Scans a text that goes to people through a channel of others, such as the preview of a question in a chat.
+///
+/// # Errors
+/// When something is found: then the text must be replaced by one that says where to look instead.
+pub fn preview(gw: &Gateway, text: &str) -> Result<(), No> {
+    let report = gw.scan.scan(&[Part::new("preview", text)], Scope::Service);
+    if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
+}
+
+/// Scans what a security proxy is about to send, where any personal data blocks.
+///
+/// # Errors
+/// When something is found.
+pub fn request(gw: &Gateway, parts: &[Part<'_>]) -> Result<(), No> {
+    let report = gw.scan.scan(parts, Scope::Proxy);
+    if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
+}
+
+/// The no, with what the record gets.
+fn refuse(report: &Report) -> No {
+    let blocking = || report.findings.iter().filter(|finding| finding.weight == Weight::Block).take(RECORDED);
+    let mut ids: Vec<&str> = blocking().map(|finding| finding.pattern.as_str()).collect();
+    ids.dedup();
+    let fields: std::collections::BTreeSet<&str> = blocking().map(|finding| finding.field.as_str()).collect();
+    let fields = fields.into_iter().collect::<Vec<_>>().join("`, `");
+    let text = format!("the call holds something that must not leave: {} in `{fields}`", ids.join(", "));
+    let findings: Vec<Value> = blocking()
+        .map(|finding| {
+            json!({
+                "pattern": finding.pattern, "field": finding.field, "view": finding.view,
+                "length": finding.length, "hash": finding.hash,
+            })
+        })
+        .collect();
+    tracing::warn!(findings = findings.len(), "a call was refused because of what it would have carried out");
+    let mut no = No::from(Refusal::new(Code::LeakFound).with_text(&text));
+    no.findings = Some(Box::new(Value::Array(findings)));
+    no
 }
 
 impl Cleared {

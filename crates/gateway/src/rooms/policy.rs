@@ -179,6 +179,11 @@ impl Judged {
     pub(crate) fn why(&self) -> &[Why] {
         &self.why
     }
+    /// A person is asked, for a reason no standing yes answers.
+    pub(crate) fn escalate(&mut self, reason: Escalation) {
+        self.tier = self.tier.raise(Tier::ApprovalRequired);
+        self.why.push(Why::Escalation(reason));
+    }
     pub(crate) fn into_checked(self) -> Checked {
         self.checked
     }

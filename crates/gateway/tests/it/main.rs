@@ -13,6 +13,7 @@ mod freeze;
 mod gate;
 mod house;
 mod http;
+mod leak;
 mod mail;
 mod mcp;
 mod offer;

@@ -367,9 +367,14 @@ async fn a_credential_is_not_carried_along_to_another_host() {
 struct Word(&'static str);
 
 impl Scan for Word {
-    fn scan(&self, _: &sluice_core::Action) -> Vec<String> {
-        Vec::new()
+    fn scan(
+        &self,
+        _: &[sluice_content::leak::Part<'_>],
+        _: sluice_content::leak::Scope,
+    ) -> sluice_content::leak::Report {
+        sluice_content::leak::Report::default()
     }
+    fn now_live(&self, _: sluice_content::leak::LiveSecrets) {}
     fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
         let body = String::from_utf8_lossy(request.body);
         let all = format!("{} {:?} {body}", request.url, request.headers);

@@ -12,7 +12,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("discord.bot", "Discord bot token", &["MT", "Mz", "Mj", "MD", "ND", "NT", "Nj", "Nz", "OD", "OT"], r"[MNO][A-Za-z0-9]{23,27}\.[\w-]{6}\.[\w-]{27,40}").proof(Proof::Random),
     row("discord.mfa", "Discord user token", &["mfa."], r"mfa\.[\w-]{84}"),
     row("discord.webhook", "Discord webhook", &["/api/webhooks/"], r"/api/webhooks/\d{16,20}/[\w-]{60,80}"),
-    row("telegram.bot", "Telegram bot token", &[":AA"], r"\d{8,10}:AA[\w-]{33}").back(12),
+    row("telegram.bot", "Telegram bot token", &[":AA"], r"\d{8,10}:AA[\w-]{32,34}").back(12),
     row("mattermost.hook", "Mattermost and Rocket.Chat webhook", &["/hooks/"], r"/hooks/[a-z0-9]{26}\b").proof(Proof::Random),
     row("google.chat", "Google Chat webhook", &["chat.googleapis.com/v1/spaces/"], r"chat\.googleapis\.com/v1/spaces/[\w-]+/messages\?key=[\w-]+&token=[\w%-]+").proof(Proof::None),
     row("matrix.token", "Matrix access token", &["syt_", "mat_", "MDAx"], r"syt_[A-Za-z0-9=]{2,60}_[A-Za-z0-9]{20}_[A-Za-z0-9]{6}|MDAx[A-Za-z0-9+/=_-]{120,}"),
@@ -23,7 +23,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("dingtalk.webhook", "DingTalk webhook", &["oapi.dingtalk.com/robot/send?access_token="], r"oapi\.dingtalk\.com/robot/send\?access_token=[0-9a-f]{64}"),
     // Telephony.
     row("twilio.key", "Twilio key", &["SK"], r"SK[0-9a-f]{32}"),
-    row("twilio.account", "Twilio account with its token", &["AC"], r"AC[0-9a-f]{32}\W{1,6}[0-9a-f]{32}\b"),
+    row("twilio.account", "Twilio account", &["AC"], r"AC[0-9a-f]{32}"),
     row("telnyx.key", "Telnyx key", &["KEY0"], r"KEY0[0-9A-F]{31}_[A-Za-z0-9]{22}"),
     row("infobip.key", "Infobip key", &["App "], r"App [0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f-]{27}"),
     row("onesignal.key", "OneSignal key", &["os_v2_app_", "os_v2_org_"], r"os_v2_(?:app|org)_[a-z0-9]{100,110}"),

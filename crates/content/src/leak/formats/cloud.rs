@@ -5,7 +5,7 @@ use super::{Format, Proof, row};
 #[rustfmt::skip] // A table: one row, one line.
 pub(super) static FORMATS: &[Format] = &[
     // Amazon. The id names the account; with it comes the secret, so the id alone stops the message.
-    row("aws.key_id", "AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA", "A3T"], r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+    row("aws.key_id", "AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA", "A3T"], r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}").proof(Proof::Apart(&["x-amz-credential="])),
     row("aws.session", "AWS session token", &["FwoGZXIvYXdz", "IQoJb3JpZ2lu", "FQoGZXIvYXdz", "FQoDYXdz"], r"(?:FwoGZXIvYXdz|IQoJb3JpZ2lu|FQoGZXIvYXdz|FQoDYXdz)[A-Za-z0-9+/=]{80,}"),
     row("aws.bedrock", "Amazon Bedrock key", &["ABSK"], r"ABSK[A-Za-z0-9+/]{100,}={0,2}").proof(Proof::None),
     row("aws.bedrock_short", "Amazon Bedrock short-lived key", &["bedrock-api-key-"], r"bedrock-api-key-[A-Za-z0-9+/=]{20,}"),
@@ -13,7 +13,6 @@ pub(super) static FORMATS: &[Format] = &[
     row("aws.appsync", "AWS AppSync key", &["da2-"], r"da2-[a-z0-9]{26}"),
     row("aws.login", "Login with Amazon secret", &["amzn1.oa2-cs.v1."], r"amzn1\.oa2-cs\.v1\.[0-9a-f]{64}"),
     row("aws.cognito", "Amazon Selling Partner token", &["Atza|", "Atzr|"], r"Atz[ar]\|[\w-]{80,}"),
-    row("aws.presigned", "presigned request with its signature", &["X-Amz-Signature="], r"X-Amz-Signature=[0-9a-f]{64}").proof(Proof::Near(&["x-amz-credential"])),
     // Google.
     row("google.api_key", "Google API key", &["AIza"], r"AIza[\w-]{35}"),
     row("google.client_secret", "Google OAuth client secret", &["GOCSPX-"], r"GOCSPX-[\w-]{28}"),
@@ -91,7 +90,7 @@ pub(super) static FORMATS: &[Format] = &[
     // What keeps secrets, and what builds clouds.
     row("vault.token", "HashiCorp Vault token", &["hvs.", "hvb.", "hvr."], r"hv[sbr]\.[\w-]{24,}"),
     row("vault.old", "HashiCorp Vault token, before 1.10", &["s.", "b.", "r."], r"[sbr]\.[A-Za-z0-9]{24,26}").proof(Proof::Random),
-    row("vault.unseal", "HashiCorp Vault unseal key", &["Unseal Key", "unseal key", "Recovery Key"], r"(?i:unseal|recovery) (?i:key) ?\d*:? +[A-Za-z0-9+/]{40,48}={0,2}"),
+    row("vault.unseal", "HashiCorp Vault unseal key", &["Unseal Key", "unseal key", "Recovery Key", "operator unseal"], r"(?:operator unseal|(?i:unseal|recovery) (?i:key) ?\d*:?) +[A-Za-z0-9+/]{40,48}={0,2}"),
     row("terraform.token", "Terraform cloud token", &[".atlasv1."], r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{60,72}").back(16),
     row("pulumi.token", "Pulumi token", &["pul-"], r"pul-[0-9a-f]{40}"),
     row("doppler.token", "Doppler token", &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."], r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),

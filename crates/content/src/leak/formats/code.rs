@@ -29,6 +29,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("packagist.token", "Packagist token", &["packagist_"], r"packagist_(?:oat|ort|out|uut|rut|put|ack|acs|act)_[0-9a-f]{60,}"),
     row("cargo.token", "Conan and Cargo registry key", &["CARGO_REGISTRY_TOKEN"], r"CARGO_REGISTRY_TOKEN\W{1,6}[A-Za-z0-9]{32,}"),
     row("artifactory.key", "Artifactory key", &["AKCp"], r"AKCp[A-Za-z0-9]{69,73}"),
+    row("artifactory.short", "Artifactory key, other forms", &["AKC", "AP"], r"AKC[A-Za-z0-9]{16,}|AP[0-9A-F][A-Za-z0-9]{16,}").proof(Proof::Random),
     row("artifactory.reference", "Artifactory reference token", &["cmVmdGtu"], r"cmVmdGtu[A-Za-z0-9]{56}"),
     row("gemfury.token", "Gemfury token", &["FURY_AUTH"], r"FURY_AUTH\W{1,6}[\w-]{20,}"),
     // Builds and checks.
@@ -38,7 +39,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("octopus.key", "Octopus Deploy key", &["API-"], r"API-[A-Z0-9]{26}").proof(Proof::Random),
     row("teamcity.token", "TeamCity token", &["eyJ0eXAiOiAiVENWMiJ9."], r"eyJ0eXAiOiAiVENWMiJ9\.[\w-]{30,60}\.[\w-]{30,60}").proof(Proof::None),
     row("jenkins.crumb", "Jenkins crumb or token", &["Jenkins-Crumb", "jenkins-crumb"], r"(?i:jenkins-crumb)\W{1,6}[0-9a-f]{32,64}"),
-    row("jenkins.setup", "Jenkins first password", &["Please use the following password to proceed"], r"Please use the following password to proceed[^\n]{0,40}\s+[0-9a-f]{32}").proof(Proof::None),
+    row("jenkins.setup", "Jenkins first password", &["Please use the following password to proceed"], r"Please use the following password to proceed[^\n]{0,40}\s+[0-9a-f]{32}").proof(Proof::None).loud(),
     row("sonar.token", "SonarQube token", &["squ_", "sqp_", "sqa_"], r"sq[upa]_[0-9a-f]{40}"),
     row("sonar.login", "SonarQube login", &["sonar.login", "sonar.token", "SONAR_TOKEN", "sonarLogin", "sonar_token"], r#"(?i:sonar[._]?(?:login|token))["']?[^\w\n]{1,10}[0-9a-f]{40}"#),
     row("snyk.token", "Snyk token", &["snyk_"], r"snyk_(?:uat|sat)\.[A-Za-z0-9.]{8,}\.[\w-]{20,}"),

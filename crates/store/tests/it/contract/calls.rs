@@ -29,6 +29,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         rates: Vec::new(),
         notify: None,
         door: None,
+        findings: None,
     }
 }
 
