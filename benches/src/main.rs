@@ -1,12 +1,13 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, or `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `content`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
 #![expect(clippy::disallowed_methods, reason = "a tool that measures: real time and environment")]
 
 mod audit;
+mod content;
 mod floor;
 mod load;
 mod machine;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | content | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -55,7 +56,7 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 4] = ["store", "audit", "queue", "policy"];
+const SECTIONS: [&str; 5] = ["store", "audit", "queue", "policy", "content"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -81,6 +82,7 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "store" => store::measure(),
         "audit" => audit::measure(),
         "queue" => queue::measure(),
+        "content" => content::measure(),
         _ => policy::measure(),
     }
 }

@@ -43,7 +43,7 @@ pub fn measure() -> anyhow::Result<Section> {
          Cedar, and the strictest of the reasons it gives is the tier; it gets its requests and entities ready-made."
             .to_owned(),
     ];
-    let [.., title] = ORDER;
+    let [.., title, _] = ORDER;
     Ok(Section { name: "policy", title, how, rows, notes })
 }
 

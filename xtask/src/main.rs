@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | pg`.
+//! The recipes of this repository: `cargo xtask check | test | bench | eval | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -23,6 +23,8 @@ cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo with
                                      FILTER: only the tests whose name contains it
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
+cargo xtask eval [--corpora DIR]      recall and false positives of the content stages, per source, kind and
+                                     carrier
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
             Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
         },
         ["bench", rest @ ..] => bench(rest),
+        ["eval", rest @ ..] => eval(rest),
         ["pg"] => pg(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -119,6 +122,17 @@ fn test(asked: &Asked) -> Report {
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
     }
     report
+}
+
+/// How well the content stages tell attacks from ordinary texts.
+fn eval(words: &[&str]) -> ExitCode {
+    let run = Line::cargo(&["run", "--release", "--package", "sluice-content", "--example", "eval", "--"]).args(words);
+    println!("$ {run}");
+    match run.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => refuse(&format!("the evaluation failed: {status}")),
+        Err(error) => refuse(&format!("cargo could not be started: {error}")),
+    }
 }
 
 /// The measurements live in a workspace of their own, so that their dependencies stay out of ours.

@@ -19,6 +19,7 @@ pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod policy;
 pub(crate) mod rollback;
+pub(crate) mod screen;
 pub(crate) mod serve;
 pub(crate) mod status;
 
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Config(config::Config),
     /// Check, test, explain and compare the rules agents live by
     Policy(policy::Policy),
+    /// Show what the content stages say about a text
+    Screen(screen::Screen),
     /// Show the record, export it, and verify it with nothing but files
     Audit(audit::Audit),
     /// Print ids that start like this, for completions
@@ -103,6 +106,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Doctor(doctor) => doctor.run(screen),
         Command::Config(config) => config.run(screen),
         Command::Policy(policy) => policy.run(screen),
+        Command::Screen(wanted) => wanted.run(screen),
         Command::Audit(audit) => audit.run(screen),
         Command::Complete(complete) => complete.run(screen),
         Command::Completions(completions) => completions.run(screen),

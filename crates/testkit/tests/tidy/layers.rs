@@ -17,7 +17,7 @@ const TABLE: [(&str, &[&str]); 9] = [
     ("sandbox", &["core"]),
     ("worker", &["core", "content", "adapters", "sandbox"]),
     ("gateway", &["core", "content", "store", "sandbox"]),
-    ("sluice", &["core", "store", "worker", "gateway"]),
+    ("sluice", &["core", "content", "store", "worker", "gateway"]),
     ("testkit", &["core", "content", "store", "adapters", "sandbox", "worker", "gateway", "sluice"]),
 ];
 /// Who may link these packages of others.
