@@ -1,12 +1,13 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, or `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
 #![expect(clippy::disallowed_methods, reason = "a tool that measures: real time and environment")]
 
 mod audit;
+mod content;
 mod content_leak;
 mod egress;
 mod floor;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -58,7 +59,7 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 7] = ["store", "audit", "queue", "policy", "spawn", "egress", "leak"];
+const SECTIONS: [&str; 8] = ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -87,6 +88,7 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "spawn" => spawn::measure(),
         "egress" => egress::measure(),
         "leak" => content_leak::measure(),
+        "content" => content::measure(),
         _ => policy::measure(),
     }
 }

@@ -24,7 +24,8 @@ cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo with
                                      FILTER: only the tests whose name contains it
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
-cargo xtask eval [--misses]          recall and false positives of the checks on content
+cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the checks on content, per source, kind
+                                     and carrier
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -124,6 +125,22 @@ fn test(asked: &Asked) -> Report {
     report
 }
 
+/// Quality, not speed: how well the stages tell attacks, and the leak scan secrets, from ordinary texts.
+fn eval(words: &[&str]) -> ExitCode {
+    let inbound = Line::cargo(&["run", "--release", "--package", "sluice-content", "--example", "eval", "--"]);
+    let misses: Vec<&str> = words.iter().copied().filter(|word| *word == "--misses").collect();
+    let rest: Vec<&str> = words.iter().copied().filter(|word| *word != "--misses").collect();
+    for line in [inbound.args(&rest), eval_outbound::line(&misses)] {
+        println!("$ {line}");
+        match line.status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return refuse(&format!("the evaluation ended with {status}")),
+            Err(error) => return refuse(&format!("cargo could not be started: {error}")),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 /// The measurements live in a workspace of their own, so that their dependencies stay out of ours.
 fn bench(names: &[&str]) -> ExitCode {
     const MANIFEST: &str = "benches/Cargo.toml";
@@ -166,17 +183,6 @@ fn bench(names: &[&str]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(status) => refuse(&format!("the measurement ended with {status}")),
-        Err(error) => refuse(&format!("cargo could not be started: {error}")),
-    }
-}
-
-/// Quality, not speed: the corpora are measured, nothing is fitted to them.
-fn eval(words: &[&str]) -> ExitCode {
-    let line = eval_outbound::line(words);
-    println!("$ {line}");
-    match line.status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(status) => refuse(&format!("the evaluation ended with {status}")),
         Err(error) => refuse(&format!("cargo could not be started: {error}")),
     }
 }

@@ -1,3 +1,11 @@
 //! Turns raw bytes into clean content or a finding: six stages for what comes in, a leak scan for what goes out.
+//!
+//! Takes bytes and a plan, gives clean text with what was found in it, or a refusal. Promise: pure,
+//! no clock, no network, no files; the cost of any input is linear in its size.
 
+pub mod finding;
 pub mod leak;
+pub mod stages;
+
+pub use finding::{Carrier, Finding, Refused, Span, Stage, Verdict};
+pub use stages::{Clean, Limits, Plan, Raw, clean};

@@ -87,10 +87,10 @@ pub(crate) enum Command {
     Config(config::Config),
     /// Check, test, explain and compare the rules agents live by
     Policy(policy::Policy),
+    /// Show what the content stages say about a text
+    Screen(screen::Screen),
     /// Show the record, export it, and verify it with nothing but files
     Audit(audit::Audit),
-    /// See what the checks on content say about a text
-    Screen(screen::Screening),
     /// Print ids that start like this, for completions
     #[command(hide = true)]
     Complete(complete::Complete),
@@ -130,8 +130,8 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Doctor(doctor) => doctor.run(screen),
         Command::Config(config) => config.run(screen),
         Command::Policy(policy) => policy.run(screen),
+        Command::Screen(wanted) => wanted.run(screen),
         Command::Audit(audit) => audit.run(screen),
-        Command::Screen(screening) => screening.run(screen),
         Command::Complete(complete) => complete.run(screen),
         Command::Completions(completions) => completions.run(screen),
         Command::Man(man) => man.run(screen),

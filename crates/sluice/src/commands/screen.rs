@@ -1,136 +1,179 @@
-//! `sluice screen`: what the checks on content say about texts, without a gateway.
+//! `sluice screen`: what the content stages say about texts, for people and for comparing detectors.
 //!
-//! Takes a text or JSON lines; gives a verdict with findings for each, as soon as it is read. Promise: the same
-//! checks as in the corridor, and no finding shows what was found.
+//! Takes one text or JSON lines, gives a verdict for each. Promise: a line that cannot be read gets an error line
+//! of its own and stops nothing; memory does not grow with the number of lines.
+
+mod outbound;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_content::leak::{self, LiveSecrets, Part, Report, Scanner, Settings, Weight};
+use sluice_content::{Clean, Finding, Plan, Raw, Refused, Verdict, clean};
 
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen as Terminal;
 
-/// See what the checks on content say about a text.
+/// The longest line that is read; longer ones get an error.
+const LONGEST: u64 = 32 << 20;
+
+/// Show what the content stages say about a text.
+///
+/// With --jsonl, each line of input is an object with `id`, `text` and optionally `content_type`, and each line of
+/// output has `id`, `verdict` (pass, flag or block), `score` and `findings`.
 #[derive(Debug, Args)]
-#[command(arg_required_else_help = true)]
-pub(crate) struct Screening {
+#[command(
+    before_help = "Examples:\n  sluice screen inbound mail.txt\n  sluice screen inbound --jsonl < corpus.jsonl > verdicts.jsonl"
+)]
+pub(crate) struct Screen {
     #[command(subcommand)]
-    way: Way,
+    direction: Direction,
 }
 
+/// Which way content goes. A further direction is a variant here and a line in `run`.
 #[derive(Debug, Subcommand)]
-enum Way {
-    /// Look for what must not leave: secrets, internal terms, personal data
-    Outbound(Outbound),
+enum Direction {
+    /// What comes from outside: six stages, with their findings
+    Inbound(Input),
+    /// What goes out: secrets, internal terms, personal data
+    Outbound(outbound::Outbound),
 }
 
-/// Look for what must not leave.
+/// What to read and how to answer.
 #[derive(Debug, Args)]
-struct Outbound {
-    /// File to read, or `-` for standard input
-    #[arg(default_value = "-", value_name = "FILE")]
+pub(crate) struct Input {
+    /// The text; `-` is standard input
+    #[arg(default_value = "-")]
     file: PathBuf,
-    /// Read JSON lines `{"id", "text"}` and answer each with a JSON line
+    /// Read JSON lines and answer with JSON lines
     #[arg(long)]
     jsonl: bool,
-    /// Say in words what each finding is
+    /// Quote what each finding is about
     #[arg(long)]
     explain: bool,
-    /// Where the text would go
-    #[arg(long, value_enum, default_value = "service")]
-    scope: Scope,
 }
 
-/// `--scope`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scope {
-    /// Connected mail and chat: personal data of many people is flagged
-    Service,
-    /// An untrusted service: any personal data blocks
-    Proxy,
+/// One text to be screened.
+pub(crate) struct Item<'a> {
+    pub(crate) text: &'a [u8],
+    pub(crate) content_type: Option<&'a str>,
+    pub(crate) explain: bool,
 }
 
-impl Screening {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        match self.way {
-            Way::Outbound(outbound) => outbound.run(screen),
+impl Screen {
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        match self.direction {
+            Direction::Inbound(input) => input.answer(terminal, inbound),
+            Direction::Outbound(outbound) => outbound.run(terminal),
         }
     }
 }
 
-impl Outbound {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let scanner = Scanner::new(&Settings::default())
-            .map_err(|error| Failure::new(Exit::Failed, "the leak scan cannot be prepared").why(error.to_string()))?;
-        let mut input = open(&self.file)?;
-        if !self.jsonl {
-            let mut bytes = Vec::new();
-            input.read_to_end(&mut bytes)?;
-            let verdict = self.verdict(&scanner, &String::from_utf8_lossy(&bytes));
-            screen.json(&verdict)?;
-            let blocked = verdict.get("verdict").and_then(Value::as_str) == Some("block");
-            return Ok(if blocked { Exit::Failed } else { Exit::Ok });
+impl Input {
+    /// Answers each text with what `judge` says: an object with `verdict`, `score` and `findings`.
+    pub(crate) fn answer(&self, terminal: &Terminal, judge: impl Fn(&Item<'_>) -> Value) -> Result<Exit, Failure> {
+        let mut input: Box<dyn BufRead> = if self.file.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(BufReader::new(File::open(&self.file).map_err(|error| self.unreadable(&error))?))
+        };
+        if self.jsonl {
+            return self.lines(&mut *input, judge);
         }
-        let mut out = BufWriter::new(io::stdout().lock());
-        for (n, line) in input.lines().enumerate() {
-            let line = line?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let broken = |why: String| Failure::new(Exit::Failed, format!("line {} cannot be read", n + 1)).why(why);
-            let item: Value = serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
-            let text = item.get("text").and_then(Value::as_str).ok_or_else(|| broken("it has no `text`".into()))?;
-            let mut verdict = self.verdict(&scanner, text);
-            if let (Some(map), Some(id)) = (verdict.as_object_mut(), item.get("id")) {
-                map.insert("id".into(), id.clone());
-            }
-            serde_json::to_writer(&mut out, &verdict).map_err(io::Error::from)?;
-            out.write_all(b"\n")?;
-        }
-        out.flush()?;
+        let mut text = Vec::new();
+        input.take(LONGEST).read_to_end(&mut text).map_err(|error| self.unreadable(&error))?;
+        terminal.json(&judge(&Item { text: &text, content_type: None, explain: self.explain }))?;
         Ok(Exit::Ok)
     }
 
-    fn verdict(&self, scanner: &Scanner, text: &str) -> Value {
-        let scope = match self.scope {
-            Scope::Service => leak::Scope::Service,
-            Scope::Proxy => leak::Scope::Proxy,
-        };
-        let report = scanner.scan(&[Part::new("text", text)], scope, &LiveSecrets::default());
-        as_json(&report, self.explain)
-    }
-}
-
-fn as_json(report: &Report, explain: bool) -> Value {
-    let (verdict, score) = match report.weight() {
-        Some(Weight::Block) => ("block", 1.0),
-        Some(Weight::Flag) => ("flag", 0.5),
-        Some(Weight::Note) => ("pass", 0.1),
-        None => ("pass", 0.0),
-    };
-    let findings = report.findings.iter().map(|finding| {
-        let mut shown = json!({
-            "rule": finding.pattern, "weight": finding.weight.as_str(), "field": finding.field, "view": finding.view,
-            "length": finding.length, "hash": finding.hash,
-        });
-        if let (true, Some(map)) = (explain, shown.as_object_mut()) {
-            map.insert("means".into(), json!(leak::describe(&finding.pattern)));
+    fn lines(&self, input: &mut dyn BufRead, judge: impl Fn(&Item<'_>) -> Value) -> Result<Exit, Failure> {
+        let mut out = io::stdout().lock();
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            let read =
+                (&mut *input).take(LONGEST).read_until(b'\n', &mut line).map_err(|error| self.unreadable(&error))?;
+            if read == 0 {
+                break;
+            }
+            let answer = if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+                skip_line(input).map_err(|error| self.unreadable(&error))?;
+                json!({"line": number, "error": "the line is too long"})
+            } else if line.trim_ascii().is_empty() {
+                continue;
+            } else {
+                self.line(&line, number, &judge)
+            };
+            writeln!(out, "{answer}")?;
         }
-        shown
-    });
-    json!({"verdict": verdict, "score": score, "findings": findings.collect::<Vec<_>>()})
+        Ok(Exit::Ok)
+    }
+
+    fn line(&self, line: &[u8], number: u64, judge: &impl Fn(&Item<'_>) -> Value) -> Value {
+        let object = match serde_json::from_slice::<Value>(line) {
+            Ok(Value::Object(object)) => object,
+            Ok(_) => return json!({"line": number, "error": "the line is no JSON object"}),
+            Err(_) => return json!({"line": number, "error": "the line is not valid JSON"}),
+        };
+        let id = object.get("id").cloned().unwrap_or_else(|| json!(number));
+        let Some(text) = object.get("text").and_then(Value::as_str) else {
+            return json!({"id": id, "line": number, "error": "`text` is missing or no text"});
+        };
+        let content_type = object.get("content_type").and_then(Value::as_str);
+        let verdict = judge(&Item { text: text.as_bytes(), content_type, explain: self.explain });
+        let mut answer = serde_json::Map::from_iter([("id".to_owned(), id)]);
+        if let Value::Object(verdict) = verdict {
+            answer.extend(verdict);
+        }
+        Value::Object(answer)
+    }
+
+    fn unreadable(&self, error: &io::Error) -> Failure {
+        Failure::new(Exit::NotFound, format!("cannot read `{}`", self.file.display())).why(io_words(error))
+    }
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
-    if path == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
+fn skip_line(input: &mut dyn BufRead) -> io::Result<()> {
+    loop {
+        let buffer = input.fill_buf()?;
+        let (used, done) = match buffer.iter().position(|&byte| byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        input.consume(used);
+        if done {
+            return Ok(());
+        }
     }
-    let file = File::open(path).map_err(|error| {
-        Failure::new(Exit::NotFound, format!("`{}` cannot be read", path.display())).why(error.to_string())
-    })?;
-    Ok(Box::new(BufReader::new(file)))
+}
+
+/// The six stages.
+fn inbound(item: &Item<'_>) -> Value {
+    let raw = Raw::new(item.text);
+    let raw = item.content_type.map_or(raw, |declared| raw.declared(declared));
+    match clean(raw, &Plan::default()) {
+        Ok(clean) => {
+            let findings: Vec<Value> =
+                clean.findings().iter().map(|finding| shown(finding, &clean, item.explain)).collect();
+            json!({"verdict": clean.verdict(), "score": clean.score(), "findings": findings})
+        }
+        Err(refused) => json!({"verdict": Verdict::Block, "score": 1.0, "findings": [refusal(&refused)]}),
+    }
+}
+
+fn shown(finding: &Finding, clean: &Clean, explain: bool) -> Value {
+    let mut value = json!(finding);
+    let excerpt = clean.text().get(finding.span.start..finding.span.end).filter(|text| explain && !text.is_empty());
+    if let (Some(object), Some(excerpt), sluice_content::Carrier::Plain) =
+        (value.as_object_mut(), excerpt, finding.carrier)
+    {
+        object.insert("excerpt".to_owned(), json!(excerpt.chars().take(200).collect::<String>()));
+    }
+    value
+}
+
+fn refusal(refused: &Refused) -> Value {
+    json!({"stage": refused.stage(), "rule": refused.code(), "reason": refused.to_string(), "score": 100.0})
 }

@@ -1,0 +1,277 @@
+//! Encodings that machines use: base64, base32, hex, bits, percent, entities, escapes, quoted-printable.
+//!
+//! Takes a text, gives what stands in it in that encoding, if that is text again. Promise: linear, no panic,
+//! never longer than the text.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::GeneralPurpose;
+use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+
+use crate::stages::html::entities::decode as decode_entity;
+
+/// Text with letters in it, as opposed to a picture or a hash.
+fn readable(bytes: Vec<u8>) -> Option<String> {
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(broken) => {
+            let good = broken.utf8_error().valid_up_to();
+            let bytes = broken.into_bytes();
+            // The last character may be cut off.
+            if good + 4 < bytes.len() {
+                return wide(&bytes);
+            }
+            String::from_utf8(bytes.into_iter().take(good).collect()).ok()?
+        }
+    };
+    if text.as_bytes().iter().skip(1).step_by(2).take(8).filter(|&&byte| byte == 0).count() >= 4 {
+        return wide(text.as_bytes());
+    }
+    let count = text.chars().count();
+    let letters = text.chars().filter(|c| c.is_alphabetic() || *c == ' ').count();
+    let odd = text.chars().filter(|c| c.is_control() && !c.is_whitespace()).count();
+    (count >= 6 && letters * 10 >= count * 6 && odd * 20 <= count).then_some(text)
+}
+
+fn wide(bytes: &[u8]) -> Option<String> {
+    let low = bytes.iter().step_by(2).copied();
+    let high_is_nought = bytes.iter().skip(1).step_by(2).all(|&byte| byte == 0);
+    (high_is_nought && bytes.len() >= 16).then(|| low.map(char::from).collect())
+}
+
+/// Runs that could be base64, with wrapped lines joined.
+pub(super) fn base64(text: &str) -> Option<String> {
+    const LOOSE: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    const ENGINE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LOOSE);
+    let mut out = String::new();
+    for run in runs(text, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_'), 16) {
+        let mut standard: Vec<u8> = run
+            .iter()
+            .map(|&byte| match byte {
+                b'-' => b'+',
+                b'_' => b'/',
+                other => other,
+            })
+            .collect();
+        if standard.len() % 4 == 1 {
+            standard.pop();
+        }
+        let text = ENGINE.decode(&standard).ok().and_then(readable);
+        append(&mut out, text);
+    }
+    (!out.is_empty()).then_some(out)
+}
+
+/// Runs of the base32 alphabet.
+pub(super) fn base32(text: &str) -> Option<String> {
+    let mut out = String::new();
+    for run in runs(text, |byte| byte.is_ascii_uppercase() || matches!(byte, b'2'..=b'7'), 24) {
+        let (mut bytes, mut bits, mut value) = (Vec::with_capacity(run.len()), 0_u32, 0_u32);
+        for byte in run {
+            let digit = if byte.is_ascii_uppercase() { byte - b'A' } else { byte - b'2' + 26 };
+            value = ((value << 5) | u32::from(digit)) & 0xffff;
+            bits += 5;
+            if bits >= 8 {
+                bits -= 8;
+                bytes.push(u8::try_from((value >> bits) & 0xff).unwrap_or_default());
+            }
+        }
+        append(&mut out, readable(bytes));
+    }
+    (!out.is_empty()).then_some(out)
+}
+
+fn append(out: &mut String, text: Option<String>) {
+    if let Some(text) = text {
+        out.push_str(&text);
+        out.push('\n');
+    }
+}
+
+/// Runs of one alphabet; a line break inside a run of full lines does not end it.
+fn runs(text: &str, belongs: impl Fn(u8) -> bool, least: usize) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut run: Vec<u8> = Vec::new();
+    let mut line = 0;
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if belongs(byte) {
+            run.push(byte);
+            line += 1;
+            continue;
+        }
+        let wraps = matches!(byte, b'\r' | b'\n') && line >= 40;
+        if wraps {
+            while bytes.peek().is_some_and(|next| matches!(next, b'\r' | b'\n')) {
+                bytes.next();
+            }
+            line = 0;
+            continue;
+        }
+        line = 0;
+        if run.len() >= least {
+            found.push(std::mem::take(&mut run));
+        }
+        run.clear();
+    }
+    if run.len() >= least {
+        found.push(run);
+    }
+    found
+}
+
+/// Pairs of hex digits, bare or with the separators and prefixes that dumps have.
+pub(super) fn hex(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut digits: Vec<u8> = Vec::new();
+    let mut rest = text.as_bytes();
+    loop {
+        let (skip, digit) = match rest {
+            [] => break,
+            [b'\\' | b'0', b'x' | b'X', ..] => (2, None),
+            [byte, ..] => match char::from(*byte).to_digit(16) {
+                Some(digit) => (1, u8::try_from(digit).ok()),
+                None if digits.len().is_multiple_of(2) && matches!(byte, b' ' | b':' | b',' | b'-' | b'\n') => {
+                    (1, None)
+                }
+                None => {
+                    flush_hex(&mut digits, &mut out);
+                    (1, None)
+                }
+            },
+        };
+        digits.extend(digit);
+        rest = rest.get(skip..).unwrap_or_default();
+    }
+    flush_hex(&mut digits, &mut out);
+    (!out.is_empty()).then_some(out)
+}
+
+fn flush_hex(digits: &mut Vec<u8>, out: &mut String) {
+    let run = std::mem::take(digits);
+    if run.len() >= 20 {
+        let bytes =
+            run.chunks_exact(2).map(|pair| pair.iter().fold(0_u8, |value, digit| (value << 4) | digit)).collect();
+        append(out, readable(bytes));
+    }
+}
+
+/// Groups of eight bits.
+pub(super) fn binary(text: &str) -> Option<String> {
+    let (mut out, mut bytes) = (String::new(), Vec::new());
+    let (mut value, mut count) = (0_u8, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'0' | b'1' => {
+                value = (value << 1) | (byte & 1);
+                count += 1;
+                if count == 8 {
+                    bytes.push(value);
+                    count = 0;
+                }
+            }
+            b' ' | b'\n' | b',' if count == 0 => {}
+            _ => {
+                count = 0;
+                append(&mut out, readable(std::mem::take(&mut bytes)));
+            }
+        }
+    }
+    append(&mut out, readable(bytes));
+    (!out.is_empty()).then_some(out)
+}
+
+fn pair(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some((digit(high)? << 4) | digit(low)?)
+}
+
+/// The whole text with `%20` and the like taken out.
+pub(super) fn percent(text: &str) -> Option<String> {
+    replaced(text, 3, |rest| match rest {
+        [b'%', high, low, ..] => pair(*high, *low).map(|byte| (3, byte)),
+        _ => None,
+    })
+}
+
+/// The whole text with `=3D` and soft line ends taken out.
+pub(super) fn quoted_printable(text: &str) -> Option<String> {
+    replaced(text, 4, |rest| match rest {
+        [b'=', high, low, ..] => pair(*high, *low).map(|byte| (3, byte)),
+        _ => None,
+    })
+    .map(|text| text.replace("=\n", "").replace("=\r\n", ""))
+}
+
+fn replaced(text: &str, least: usize, find: impl Fn(&[u8]) -> Option<(usize, u8)>) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut rest, mut count) = (text.as_bytes(), 0);
+    while let Some(&byte) = rest.first() {
+        let (skip, value) = find(rest).map_or((1, byte), |found| {
+            count += 1;
+            found
+        });
+        out.push(value);
+        rest = rest.get(skip..).unwrap_or_default();
+    }
+    (count >= least).then(|| String::from_utf8_lossy(&out).into_owned())
+}
+
+/// The whole text with `&#105;` and `&lt;` taken out.
+pub(super) fn entities(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut count) = (text, 0);
+    while let Some(at) = rest.find('&') {
+        let (before, from) = rest.split_at_checked(at)?;
+        out.push_str(before);
+        if let Some((c, length)) = decode_entity(from) {
+            out.push(c);
+            count += 1;
+            rest = from.get(length..).unwrap_or_default();
+        } else {
+            out.push('&');
+            rest = from.get(1..).unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    (count >= 3).then_some(out)
+}
+
+/// The whole text with `\u0069`, `\x69`, `\u{69}` and `\n` taken out.
+pub(super) fn escapes(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut count) = (text, 0);
+    while let Some(at) = rest.find('\\') {
+        let (before, from) = rest.split_at_checked(at)?;
+        out.push_str(before);
+        let (skip, c) = escape(from);
+        match c {
+            Some(c) => {
+                count += usize::from(skip > 2);
+                out.push(c);
+            }
+            None => out.push('\\'),
+        }
+        rest = from.get(skip..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    (count >= 3).then_some(out)
+}
+
+fn escape(from: &str) -> (usize, Option<char>) {
+    let code =
+        |digits: Option<&str>| digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
+    match from.as_bytes() {
+        [b'\\', b'n' | b'r' | b't', ..] => (2, Some('\n')),
+        [b'\\', b'x', ..] => code(from.get(2..4)).map_or((1, None), |c| (4, Some(c))),
+        [b'\\', b'u', b'{', ..] => {
+            // Six digits at most, so that an open brace never makes us read to the end.
+            let end = from.bytes().skip(3).take(7).position(|byte| byte == b'}');
+            let digits = end.and_then(|end| from.get(3..3 + end));
+            code(digits).map_or((1, None), |c| (4 + digits.map_or(0, str::len), Some(c)))
+        }
+        [b'\\', b'u' | b'U', ..] => code(from.get(2..6)).map_or((1, None), |c| (6, Some(c))),
+        _ => (1, None),
+    }
+}

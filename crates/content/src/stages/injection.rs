@@ -1,0 +1,116 @@
+//! Stage 4: does this text try to steer whoever reads it, or the machines behind them?
+//!
+//! Takes `Defused` and nothing else, gives `Screened`. Promise: there is no parameter through which trust in a
+//! sender could reach the score; every surface is read, plain and decoded; each point has a finding.
+
+mod code;
+mod lexicon;
+mod rules;
+mod sentences;
+mod structure;
+
+use super::encoding::Surface;
+use super::encoding::fold::fold;
+use super::encoding::views::{reversed, rot13, views};
+use super::html::Defused;
+use crate::finding::{Carrier, Finding, Stage};
+use sentences::Reading;
+
+/// Content whose findings are known.
+#[derive(Debug, Clone)]
+pub struct Screened<'a> {
+    pub(super) defused: Defused<'a>,
+    pub(super) points: f32,
+}
+
+impl Screened<'_> {
+    pub(super) fn is_json(&self) -> bool {
+        self.defused.is_json
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.defused.text
+    }
+
+    pub(super) fn note(&mut self, finding: Finding) {
+        self.defused.findings.push(finding);
+    }
+}
+
+/// What a covert carrier adds to the weight of what it carries.
+const COVERT: f32 = 1.35;
+/// The most findings that are kept of one surface.
+const KEPT: usize = 12;
+
+/// Stage 4.
+#[must_use]
+pub fn screen(mut defused: Defused<'_>) -> Screened<'_> {
+    let mut best = 0.0_f32;
+    let mut findings = Vec::new();
+    look(&defused.text, Carrier::Plain, &mut best, &mut findings);
+    for surface in &defused.surfaces {
+        look(&surface.text, surface.carrier, &mut best, &mut findings);
+    }
+    let smuggled: f32 = defused.findings.iter().map(|finding| finding.score).fold(0.0, f32::max);
+    defused.findings.append(&mut findings);
+    Screened { defused, points: best + smuggled }
+}
+
+/// Reads a surface, and whatever is encoded in it.
+fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) {
+    let folded = fold(text);
+    let disguised = folded.dressed >= 6 || folded.mixed >= 3;
+    if disguised {
+        findings.push(Finding { carrier, ..Finding::note(Stage::Encoding, "confusable", 0) });
+    }
+    let own = if disguised && carrier == Carrier::Plain { Carrier::Homoglyph } else { carrier };
+    let plain = judge(&folded.text, own, best, findings);
+    let mut inner: Vec<Surface> = views(&folded.text);
+    if plain.turned {
+        inner.push(Surface::new(Carrier::Rot13, rot13(&folded.text)));
+    }
+    if plain.backwards {
+        inner.push(Surface::new(Carrier::Reversed, reversed(&folded.text)));
+    }
+    for view in inner {
+        let again = fold(&view.text);
+        let seen = judge(&again.text, view.carrier, best, findings);
+        if seen.turned {
+            judge(&rot13(&again.text), Carrier::Rot13, best, findings);
+        }
+        if seen.backwards {
+            judge(&reversed(&again.text), Carrier::Reversed, best, findings);
+        }
+    }
+}
+
+/// Scores one text. An item is as bad as its worst surface.
+fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) -> Reading {
+    let mut reading = sentences::read(text);
+    structure::weigh(text, &mut reading);
+    code::weigh(text, &mut reading);
+    let factor = if carrier.is_covert() { COVERT } else { 1.0 };
+    let points = reading.points() * factor;
+    *best = best.max(points);
+    reading.hits.sort_by(|one, other| other.points.total_cmp(&one.points));
+    findings.extend(reading.hits.iter().take(KEPT).map(|hit| Finding {
+        stage: Stage::Injection,
+        rule: hit.rule,
+        carrier,
+        span: hit.span,
+        score: hit.points * factor,
+    }));
+    reading
+}
+
+/// All words of the lexicon, for measuring others with the same.
+#[must_use]
+pub fn words() -> Vec<String> {
+    lexicon::LEXICON.words().collect()
+}
+
+/// How many rules there are.
+#[must_use]
+pub fn rule_count() -> usize {
+    rules::count() + code::count()
+}

@@ -1,0 +1,160 @@
+//! Words and the ideas they stand for.
+//!
+//! Takes a folded text, gives each known word with its ideas. Promise: all languages in one pass; a word only
+//! counts as a whole word, except in scripts that do not part them.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+
+use crate::stages::encoding::fold::fold;
+
+/// A set of ideas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Set(u64);
+
+macro_rules! ideas {
+    ($($name:ident),* $(,)?) => {
+        #[derive(Clone, Copy)]
+        #[expect(clippy::upper_case_acronyms, reason = "the names are those of the lexicon files")]
+        enum Bit { $($name),* }
+        impl Set {
+            $(pub(super) const $name: Self = Self(1 << Bit::$name as u64);)*
+            pub(super) fn named(name: &str) -> Option<Self> {
+                match name { $(stringify!($name) => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+ideas! {
+    IGNORE, PRIOR, ALL, INSTR, NEWTASK, FOLLOW, PERSONA, UNBOUND, STAY, REVEAL, SYSPROMPT, SECRET, SEND, PAY, DELETE,
+    HIDE, RESPONSE, INSERT, USER, URGENT, AUTH, COND, MARKER, ASSISTANT, TOOL, YOU, MUST, ABOUT, DANGER, ADDRESS, DONE,
+    TASKVERB, ONLY, MODE, ENCODE, ROT, REV, COMMON, IMPERATIVE, GRANT, DATA, FORMAT, REFUSE, QUOTE, BEFORE, PLEASE,
+    EXEC, CODE, SHAPE, ASKS,
+    TOPIC, FINISH, WORK,
+}
+
+impl Set {
+    pub(super) const NONE: Self = Self(0);
+    /// Verbs that make a sentence a request when they open it.
+    pub(super) const ACTIONS: Self = Self(
+        Self::IGNORE.0
+            | Self::FOLLOW.0
+            | Self::REVEAL.0
+            | Self::SEND.0
+            | Self::PAY.0
+            | Self::DELETE.0
+            | Self::INSERT.0
+            | Self::TASKVERB.0
+            | Self::ENCODE.0
+            | Self::GRANT.0
+            | Self::EXEC.0
+            | Self::WORK.0,
+    );
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether they have one in common.
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A word that was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) start: usize,
+    pub(super) ideas: Set,
+}
+
+/// How a word may be surrounded.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    ideas: Set,
+    /// No letter may stand before or after it.
+    left: bool,
+    right: bool,
+}
+
+/// All words of all languages.
+pub(super) struct Lexicon {
+    machine: Option<AhoCorasick>,
+    entries: Vec<Entry>,
+    words: Vec<String>,
+}
+
+/// Built once; the files are part of the program.
+pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
+    Lexicon::build(&[
+        include_str!("lexicon/en.txt"),
+        include_str!("lexicon/marks.txt"),
+        include_str!("lexicon/romance.txt"),
+        include_str!("lexicon/germanic.txt"),
+        include_str!("lexicon/slavic.txt"),
+        include_str!("lexicon/others.txt"),
+    ])
+});
+
+impl Lexicon {
+    /// Lines are `IDEA IDEA: word | word*`; a star leaves the end of the word open, a hash begins a remark.
+    fn build(files: &[&str]) -> Self {
+        let mut words: std::collections::BTreeMap<String, Entry> = std::collections::BTreeMap::new();
+        for line in files.iter().flat_map(|file| file.lines()) {
+            let Some((names, list)) = line.split_once(": ").filter(|_| !line.starts_with('#')) else { continue };
+            let ideas = names.split_whitespace().filter_map(Set::named).fold(Set::NONE, Set::with);
+            for word in list.split(" | ").map(str::trim).filter(|word| !word.is_empty()) {
+                let (word, open) = word.strip_suffix('*').map_or((word, false), |stem| (stem, true));
+                let folded = fold(word).text.to_ascii_lowercase();
+                let parted = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_unparted(c));
+                let left = parted(folded.chars().next());
+                let right = !open && parted(folded.chars().last());
+                let entry = words.entry(folded).or_insert(Entry { ideas: Set::NONE, left, right });
+                entry.ideas = entry.ideas.with(ideas);
+                entry.right &= right;
+            }
+        }
+        let machine = AhoCorasickBuilder::new()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::Standard)
+            .build(words.keys())
+            .ok();
+        let (words, entries) = words.into_iter().unzip();
+        Self { machine, entries, words }
+    }
+
+    pub(super) fn words(&self) -> impl Iterator<Item = String> {
+        self.words.iter().cloned()
+    }
+
+    /// Calls back for each word, in the order in which they end.
+    pub(super) fn scan(&self, text: &str, mut each: impl FnMut(Found)) {
+        let Some(machine) = &self.machine else { return };
+        let bytes = text.as_bytes();
+        let lettered = |at: Option<usize>| {
+            at.and_then(|at| bytes.get(at)).is_some_and(|&byte| byte.is_ascii_alphanumeric() || byte >= 0xc3)
+        };
+        let lettered_before = |at: Option<usize>| {
+            at.and_then(|at| bytes.get(at)).is_some_and(|&byte| byte.is_ascii_alphanumeric() || byte >= 0x80)
+        };
+        for found in machine.find_overlapping_iter(text) {
+            let Some(entry) = self.entries.get(found.pattern().as_usize()) else { continue };
+            let inside = (entry.left && lettered_before(found.start().checked_sub(1)))
+                || (entry.right && lettered(Some(found.end())));
+            if !inside {
+                each(Found { start: found.start(), ideas: entry.ideas });
+            }
+        }
+    }
+}
+
+/// Scripts that put no space between words.
+fn is_unparted(c: char) -> bool {
+    matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
+}

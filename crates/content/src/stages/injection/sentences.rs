@@ -1,0 +1,198 @@
+//! Sentences and what they ask for.
+//!
+//! Takes a folded text, gives the rules its sentences match and where. Promise: one pass over the text, a
+//! bounded amount of work per sentence; near sentences add up, far ones do not.
+
+use super::lexicon::{LEXICON, Set};
+use super::rules::{self, Rule};
+use crate::finding::Span;
+
+/// A rule that matched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hit {
+    pub(super) rule: &'static str,
+    pub(super) span: Span,
+    pub(super) points: f32,
+}
+
+/// What was read in one text.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    pub(super) hits: Vec<Hit>,
+    /// Rules of the text as a whole: structure, code.
+    pub(super) whole: f32,
+    /// The highest sum of sentences that stand together.
+    pub(super) peak: f32,
+    /// Written thirteen letters on, or backwards, as far as its commonest words show.
+    pub(super) turned: bool,
+    pub(super) backwards: bool,
+    /// Signs of code were seen.
+    pub(super) shaped: bool,
+    pub(super) sentences: Vec<Sentence>,
+    /// Points taken off because the text talks about attacks.
+    pub(super) about: f32,
+}
+
+impl Reading {
+    pub(super) fn points(&self) -> f32 {
+        (self.peak * self.about + self.whole).max(0.0)
+    }
+}
+
+/// A stretch of text, with the ideas that occur in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sentence {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) ideas: Set,
+}
+
+/// What is left of the sum after each further sentence.
+const FADE: f32 = 0.84;
+/// The longest stretch that counts as one sentence.
+const LONGEST: usize = 320;
+
+/// Reads a folded text.
+pub(super) fn read(text: &str) -> Reading {
+    let mut reading = Reading { about: 1.0, ..Reading::default() };
+    let mut bounds = Bounds::new(text);
+    let mut current = bounds.next(0);
+    let (mut rot, mut rev, mut english, mut about) = (0_usize, 0_usize, 0_usize, 0_usize);
+    LEXICON.scan(text, |found| {
+        while found.start >= current.end && current.end < text.len() {
+            reading.sentences.push(current);
+            current = bounds.next(current.end);
+        }
+        rot += usize::from(found.ideas.has(Set::ROT));
+        rev += usize::from(found.ideas.has(Set::REV));
+        english += usize::from(found.ideas.has(Set::COMMON));
+        about += usize::from(found.ideas.has(Set::ABOUT));
+        reading.shaped |= found.ideas.has(Set::SHAPE);
+        current.ideas = current.ideas.with(found.ideas);
+        if found.ideas.has(Set::ACTIONS) && opens(text, current.start, found.start) {
+            current.ideas = current.ideas.with(Set::IMPERATIVE);
+        }
+    });
+    reading.sentences.push(current);
+    reading.turned = rot >= 3 && rot > english;
+    reading.backwards = rev >= 3 && rev > english;
+    // A text that names attacks again and again teaches more often than it attacks.
+    let density = (about * 1000).checked_div(text.len().max(400)).unwrap_or(0);
+    reading.about = match density {
+        0 => 1.0,
+        1..=2 => 0.8,
+        3..=4 => 0.6,
+        _ => 0.45,
+    };
+    score(&mut reading);
+    reading
+}
+
+/// Whether nothing but a polite or listing word stands before the verb.
+fn opens(text: &str, start: usize, verb: usize) -> bool {
+    const BEFORE: [&str; 34] = [
+        "please",
+        "now",
+        "then",
+        "first",
+        "next",
+        "also",
+        "and",
+        "kindly",
+        "just",
+        "finally",
+        "always",
+        "immediately",
+        "so",
+        "instead",
+        "you",
+        "must",
+        "should",
+        "to",
+        "need",
+        "bitte",
+        "important",
+        "never",
+        "in",
+        "your",
+        "response",
+        "answer",
+        "reply",
+        "at",
+        "the",
+        "end",
+        "of",
+        "with",
+        "this",
+        "data",
+    ];
+    let Some(lead) = text.get(start..verb) else { return false };
+    lead.len() <= 48
+        && lead
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty() && !word.bytes().all(|byte| byte.is_ascii_digit()))
+            .all(|word| BEFORE.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
+fn score(reading: &mut Reading) {
+    let mut sum = 0.0_f32;
+    // The same rule again within reach says little more.
+    let mut recent: Vec<(&'static str, usize)> = Vec::new();
+    for (at, sentence) in reading.sentences.iter().enumerate() {
+        sum *= FADE;
+        if sentence.ideas.is_empty() {
+            continue;
+        }
+        let before = at.checked_sub(1).and_then(|at| reading.sentences.get(at)).map_or(Set::NONE, |other| other.ideas);
+        for Rule { name, points, .. } in rules::matching(sentence.ideas, before) {
+            let repeated = recent.iter().any(|(known, place)| known == name && at - place <= 6);
+            let points = if repeated { points * 0.25 } else { *points };
+            recent.retain(|(_, place)| at - place <= 6);
+            recent.push((name, at));
+            sum += points;
+            if reading.hits.len() < 256 && points != 0.0 {
+                let span = Span { start: sentence.start, end: sentence.end };
+                reading.hits.push(Hit { rule: name, span, points });
+            }
+        }
+        sum = sum.max(0.0);
+        reading.peak = reading.peak.max(sum);
+    }
+}
+
+/// Where sentences end.
+struct Bounds<'a> {
+    text: &'a str,
+}
+
+impl<'a> Bounds<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text }
+    }
+
+    /// The sentence that begins here.
+    fn next(&mut self, start: usize) -> Sentence {
+        let bytes = self.text.as_bytes();
+        let rest = bytes.get(start..).unwrap_or_default();
+        let mut end = rest.len().min(LONGEST);
+        for (at, &byte) in rest.iter().enumerate().take(LONGEST) {
+            let next = rest.get(at + 1).copied().unwrap_or(b' ');
+            let ends = match byte {
+                b'.' | b'!' | b'?' => next.is_ascii_whitespace() || matches!(next, b'"' | b'\'' | b')' | b'<' | b'*'),
+                // A wrapped line goes on in lower case; anything else begins anew.
+                b'\n' => at > 0 && !next.is_ascii_lowercase(),
+                b'\\' => next == b'n',
+                b'|' => true,
+                // The full stops of Chinese and Japanese end in these bytes.
+                0x82 => at >= 2 && rest.get(at - 2..at) == Some([0xe3, 0x80].as_slice()),
+                0x81 | 0x9f => at >= 2 && rest.get(at - 2..at) == Some([0xef, 0xbc].as_slice()),
+                _ => false,
+            };
+            if ends {
+                end = at + 1;
+                break;
+            }
+        }
+        Sentence { start, end: start + end, ideas: Set::NONE }
+    }
+}
