@@ -4,6 +4,7 @@
 mod about;
 mod answering;
 mod audit;
+mod described;
 mod gate;
 mod holding;
 mod init;
