@@ -1,6 +1,6 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, or `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `gateway`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
@@ -8,8 +8,10 @@
 
 mod audit;
 mod floor;
+mod gateway;
 mod load;
 mod machine;
+#[cfg(feature = "peers")]
 mod policy;
 mod queue;
 mod report;
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | gateway | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -40,6 +42,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<bool> {
+    // A server that is measured is this program too, in a process of its own.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = words.as_slice()
+        && first == "role"
+    {
+        return gateway::role(rest).map(|()| true);
+    }
     let (names, report) = asked(std::env::args().skip(1))?;
     let machine = machine::facts()?;
     let mut all_met = true;
@@ -55,7 +64,7 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 4] = ["store", "audit", "queue", "policy"];
+const SECTIONS: [&str; 5] = ["store", "audit", "queue", "policy", "gateway"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -81,6 +90,9 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "store" => store::measure(),
         "audit" => audit::measure(),
         "queue" => queue::measure(),
-        _ => policy::measure(),
+        "gateway" => gateway::measure(),
+        #[cfg(feature = "peers")]
+        "policy" => policy::measure(),
+        other => bail!("`{other}` was not built: it needs the feature `peers`"),
     }
 }

@@ -42,7 +42,7 @@ pub fn measure() -> anyhow::Result<Section> {
          for all of them at once arm, carry out (nothing), finish. From the first admission to the last finish. {ROUNDS} rounds.",
         PRODUCERS * EACH
     );
-    let [_, _, title, _] = ORDER;
+    let [_, _, title, ..] = ORDER;
     Ok(Section { name: "queue", title, how, rows, notes })
 }
 

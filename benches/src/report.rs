@@ -153,7 +153,8 @@ fn merged(old: &str, machine: &str, section: &Section) -> String {
 }
 
 /// The sections of the report, in reading order.
-pub const ORDER: [&str; 4] = ["Admitting writes", "The audit log", "From due to done", "Policy decisions"];
+pub const ORDER: [&str; 5] =
+    ["Admitting writes", "The audit log", "From due to done", "Policy decisions", "The gateway over HTTP"];
 
 const HEAD: &str = "
 # Benchmarks
