@@ -19,6 +19,7 @@ pub mod routes;
 mod sessions;
 mod status;
 pub mod views;
+mod watches;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

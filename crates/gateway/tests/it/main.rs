@@ -8,8 +8,11 @@
     reason = "tests"
 )]
 
+mod damage;
 mod freeze;
 mod house;
 mod http;
+mod postgres;
+mod races;
 mod runaway;
 mod walk;

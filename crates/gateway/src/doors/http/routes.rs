@@ -40,7 +40,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 42] = [
+const CALL: [Code; 43] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -48,6 +48,7 @@ const CALL: [Code; 42] = [
     Code::SchemaUnknownArgument,
     Code::SchemaMissingArgument,
     Code::PolicyBlocked,
+    Code::PolicyRateLimit,
     Code::LeakFound,
     Code::ApprovalDenied,
     Code::ApprovalExpired,
