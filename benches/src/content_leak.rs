@@ -69,7 +69,7 @@ pub fn measure() -> anyhow::Result<Section> {
         Err(error) => notes.push(format!("Without detect-secrets: {error}. Name a Python that has it in `{PYTHON}`.")),
     }
     let how = format!("`Scanner::scan` on a plain mail of {} bytes, processor time, {ROUNDS} rounds.", figure(mail.len() as f64));
-    let [.., title, _] = ORDER;
+    let [.., title, _, _] = ORDER;
     Ok(Section { name: "leak", title, how, rows, notes })
 }
 

@@ -1,6 +1,7 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, or `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, `gateway`, or
+//! `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
@@ -11,8 +12,10 @@ mod content;
 mod content_leak;
 mod egress;
 mod floor;
+mod gateway;
 mod load;
 mod machine;
+#[cfg(feature = "peers")]
 mod policy;
 mod queue;
 mod report;
@@ -26,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -44,6 +47,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<bool> {
+    // A server that is measured is this program too, in a process of its own.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = words.as_slice()
+        && first == "role"
+    {
+        return gateway::role(rest).map(|()| true);
+    }
     let (names, report) = asked(std::env::args().skip(1))?;
     let machine = machine::facts()?;
     let mut all_met = true;
@@ -59,7 +69,8 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 8] = ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content"];
+const SECTIONS: [&str; 9] =
+    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -89,6 +100,9 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "egress" => egress::measure(),
         "leak" => content_leak::measure(),
         "content" => content::measure(),
-        _ => policy::measure(),
+        "gateway" => gateway::measure(),
+        #[cfg(feature = "peers")]
+        "policy" => policy::measure(),
+        other => bail!("`{other}` was not built: it needs the feature `peers`"),
     }
 }

@@ -10,6 +10,7 @@ mod eval_outbound;
 mod packages;
 mod postgres;
 mod report;
+mod schemathesis;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -117,6 +118,15 @@ fn test(asked: &Asked) -> Report {
         Ok(()) => (Outcome::Passed, ()),
         Err(reason) => (Outcome::Skipped(format!("syncs to disk were not watched: {reason}")), ()),
     });
+    let fuzzer =
+        std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| schemathesis::install(&root));
+    report.time("schemathesis", || match &fuzzer {
+        Ok(_) => (Outcome::Passed, ()),
+        Err(reason) => (Outcome::Skipped(format!("the API was not held against its description: {reason}")), ()),
+    });
+    if let Ok(program) = &fuzzer {
+        tests = tests.env(schemathesis::PROGRAM, &program.display().to_string());
+    }
     report.run("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.
@@ -148,8 +158,12 @@ fn bench(names: &[&str]) -> ExitCode {
     if !Path::new(MANIFEST).is_file() {
         return refuse(&format!("there is nothing to measure yet: `{MANIFEST}` does not exist"));
     }
-    let build = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST]);
-    let mut run = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]).args(names);
+    // The peers take longer to build than all the rest, and only one section is held against them.
+    let needs_peers = names.is_empty() || names.iter().any(|name| ["policy", "all"].contains(name));
+    let features: &[&str] = if needs_peers { &[] } else { &["--no-default-features"] };
+    let build = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST]).args(features);
+    let run = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST]).args(features);
+    let mut run = run.args(&["--"]).args(names);
     run = run.args(&["--report", REPORT]);
     let mut builds = vec![build];
     if names.is_empty() || names.iter().any(|name| ["all", "spawn"].contains(name)) {

@@ -19,7 +19,7 @@ const COMPLETE: &str = "UPDATE jobs SET state = 2 WHERE id = ANY($1)";
 pub struct Floor {
     inserters: Vec<Arc<Inserter>>,
     worker: Client,
-    _database: Database,
+    _database: Option<Database>,
 }
 
 /// One connection that inserts.
@@ -41,16 +41,26 @@ impl Floor {
 
     async fn open(connections: usize, schema: &[&str]) -> anyhow::Result<Option<Self>> {
         let Some(database) = Database::fresh() else { return Ok(None) };
-        let worker = connect(database.url()).await?;
+        let floor = Self::connected(database.url(), connections, schema).await?;
+        Ok(Some(Self { _database: Some(database), ..floor }))
+    }
+
+    /// The same in a database that somebody else keeps.
+    pub async fn at(url: &str, connections: usize) -> anyhow::Result<Self> {
+        Self::connected(url, connections, &[TABLE]).await
+    }
+
+    async fn connected(url: &str, connections: usize, schema: &[&str]) -> anyhow::Result<Self> {
+        let worker = connect(url).await?;
         for text in schema {
             worker.batch_execute(text).await?;
         }
         let inserters = try_join_all((0..connections).map(|_| async {
-            let client = connect(database.url()).await?;
+            let client = connect(url).await?;
             let insert = client.prepare(INSERT).await?;
             anyhow::Ok(Arc::new(Inserter { client, insert }))
         }));
-        Ok(Some(Self { inserters: inserters.await?, worker, _database: database }))
+        Ok(Self { inserters: inserters.await?, worker, _database: None })
     }
 
     /// The connection of one caller.

@@ -63,6 +63,12 @@ impl Floor {
         Ok(Door(self.queue.clone().context("the floor is closed")?))
     }
 
+    /// The way in, for as long as the process lives.
+    pub fn forever(mut self) -> anyhow::Result<Door> {
+        self.writer = None;
+        Ok(Door(self.queue.take().context("the floor is closed")?))
+    }
+
     /// Ends the writer and says what went wrong, if anything did.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.queue = None;

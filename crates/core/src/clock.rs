@@ -52,6 +52,23 @@ impl Timestamp {
 impl Span {
     /// No time at all.
     pub const ZERO: Self = Self(0);
+
+    /// As people write it: a whole number and `ms`, `s`, `m`, `h` or `d`.
+    #[must_use]
+    pub fn from_words(text: &str) -> Option<Self> {
+        let end = text.find(|c: char| !c.is_ascii_digit())?;
+        let (digits, unit) = text.split_at_checked(end)?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        digits.parse::<u64>().ok()?.checked_mul(millis).map(Self)
+    }
+
     /// From milliseconds.
     #[must_use]
     pub const fn from_millis(ms: u64) -> Self {

@@ -106,6 +106,18 @@ impl OpenError {
 /// # Errors
 /// The first thing that cannot be had.
 pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
+    open_on(config, world, open_store).await
+}
+
+/// As [`open`], on a store of the caller's.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_on(
+    config: Config,
+    world: &World,
+    store: impl FnOnce(&Config, &World) -> Result<Store, StoreError>,
+) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
     make_private(&config.data)?;
     let catalogue = Catalogue::builtin().map_err(|error| OpenError::Catalogue(error.to_string()))?;
     let catalogue = Arc::new(LiveCatalogue::new(catalogue));
@@ -115,7 +127,7 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
     }
     let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue.known()).map_err(OpenError::Policy)?;
     let policy = Arc::new(policy);
-    let store = Arc::new(open_store(&config, world)?);
+    let store = Arc::new(store(&config, world)?);
     let mut signers = Vec::new();
     for log in store.own_logs() {
         let signer = signer(&config.data, &store, &log, world).await?;
@@ -239,10 +251,10 @@ fn services(
     (vault, egress): (&Arc<Vault>, &Arc<Egress>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
-    let state: Arc<dyn Service> = Arc::new(State::new(Arc::clone(store), config.state.clone()));
+    let state = Arc::new(State::new(Arc::clone(store), config.state.clone()));
     let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
     let secrets: Arc<dyn Service> = Arc::new(Secrets::new(Arc::clone(store), Arc::clone(vault)));
-    let mut services = Services::default().with(name("state")?, state).with(name("alerts")?, alerts);
+    let mut services = Services::default().with_state(name("state")?, state).with(name("alerts")?, alerts);
     services = services.with(name("secrets")?, secrets);
     if egress.connections().iter().any(|connection| connection.agents.is_some()) {
         let network: Arc<dyn Service> = Arc::new(Network::new(Arc::clone(egress), Arc::clone(&world.clock)));

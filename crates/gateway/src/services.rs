@@ -25,6 +25,7 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, CallId, CapabilityName, ServiceName, Timestamp};
 
 use self::files::Files;
+use self::state::State;
 
 /// The receipt of a call that its caller carries out.
 pub const ELSEWHERE: &str = "the caller carries it out";
@@ -143,6 +144,7 @@ impl Trouble {
 pub struct Services {
     by_name: RwLock<HashMap<ServiceName, Arc<dyn Service>>>,
     files: Option<Arc<Files>>,
+    state: Option<Arc<State>>,
 }
 
 impl std::fmt::Debug for Services {
@@ -171,6 +173,19 @@ impl Services {
 
     fn named(&self, name: &ServiceName) -> Option<Arc<dyn Service>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Keeps what agents remember.
+    #[must_use]
+    pub fn with_state(mut self, name: ServiceName, state: Arc<State>) -> Self {
+        self.state = Some(Arc::clone(&state));
+        self.with(name, state)
+    }
+
+    /// What agents keep, if it is kept.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_deref()
     }
 
     /// Opens folders to agents.

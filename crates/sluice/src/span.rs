@@ -5,18 +5,7 @@ use sluice_core::{Span, Timestamp};
 /// A duration. Takes a plus before it: "ten minutes more".
 pub(crate) fn span(text: &str) -> Result<Span, String> {
     let plain = text.strip_prefix('+').unwrap_or(text);
-    let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
-    let (digits, unit) = plain.split_at_checked(end).unwrap_or((plain, ""));
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => 0,
-    };
-    let span = digits.parse::<u64>().ok().filter(|_| millis > 0).and_then(|n| n.checked_mul(millis));
-    span.map(Span::from_millis).ok_or_else(|| "expected a duration such as `30s`, `10m`, `2h` or `7d`".into())
+    Span::from_words(plain).ok_or_else(|| "expected a duration such as `30s`, `10m`, `2h` or `7d`".into())
 }
 
 /// A moment: how long ago, or a date and time.

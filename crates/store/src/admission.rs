@@ -89,6 +89,32 @@ pub struct Rate {
     pub rule: String,
     /// Its window.
     pub window: Window,
+    /// What a call beyond the limit is raised to, if the call was judged to be within it; nothing if it was
+    /// judged to be beyond already.
+    pub on_exceed: Option<Tier>,
+}
+
+impl Rate {
+    pub(crate) fn counter<'a>(&'a self, agent: &'a AgentName) -> Counter<'a> {
+        Counter { kind: counters::RATE, agent, name: &self.rule, window: &self.window }
+    }
+}
+
+/// What calls that were counted since this one was judged raise it to, if they used a limit up. Counted and checked
+/// in one transaction: of two calls that both saw the last place, one gets it.
+pub(crate) async fn exceeded<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    agent: &AgentName,
+    rates: &[Rate],
+) -> Result<Option<Tier>, StoreError> {
+    let mut raised = None;
+    for rate in rates {
+        let Some(tier) = rate.on_exceed else { continue };
+        if rate.counter(agent).used(desk).await? >= rate.window.limit {
+            raised = raised.max(Some(tier));
+        }
+    }
+    Ok(raised)
 }
 
 /// What became of an admission.
@@ -157,6 +183,8 @@ impl UseCase for Admission {
         if self.tier != Tier::Blocked {
             foreseen.push(freezes::in_force_ahead());
             foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+            let limits = self.rates.iter().filter(|rate| rate.on_exceed.is_some());
+            foreseen.extend(limits.map(|rate| rate.counter(self.action.agent()).used_ahead(now)));
         }
         foreseen
     }
@@ -166,7 +194,9 @@ impl UseCase for Admission {
         if let Some(again) = self.repeated(desk).await? {
             return Ok(again);
         }
-        if self.tier == Tier::Blocked {
+        let raised = exceeded(desk, self.action.agent(), &self.rates).await?;
+        let tier = self.tier.raise(raised.unwrap_or(self.tier));
+        if tier == Tier::Blocked {
             self.record_block(desk);
             return Ok(Admitted::Blocked);
         }
@@ -176,13 +206,15 @@ impl UseCase for Admission {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
         };
-        let needs_yes = self.tier == Tier::ApprovalRequired;
+        let needs_yes = tier == Tier::ApprovalRequired;
+        // A standing yes answers policy's question, never an escalation.
+        let allowance = self.allowance.filter(|_| raised.is_none());
         let admitted = match card {
             Some(card) => self.join_card(desk, card),
-            None if needs_yes && !allowances::spend(desk, self.allowance, &self.action, self.session).await? => {
-                self.ask_alone(desk)
+            None if needs_yes && !allowances::spend(desk, allowance, &self.action, self.session).await? => {
+                self.ask_alone(desk, raised.is_some())
             }
-            None => self.hold(desk),
+            None => self.hold(desk, tier),
         };
         self.count(desk);
         if is_first {
@@ -326,10 +358,10 @@ impl Admission {
         self.await_person(desk, &approval, true)
     }
 
-    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Admitted {
+    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, by_rate: bool) -> Admitted {
         let mut approval = self.question(desk.now, Subject::Write);
         approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
-        approvals::insert(desk, &approval, "policy.approval_required");
+        approvals::insert(desk, &approval, if by_rate { "policy.rate_limit" } else { "policy.approval_required" });
         self.tell(desk, &approval);
         self.await_person(desk, &approval, false)
     }
@@ -344,10 +376,10 @@ impl Admission {
         Admitted::Awaiting { hold: self.hold, approval: approval.id, expires_at, batch }
     }
 
-    fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Admitted {
+    fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>, tier: Tier) -> Admitted {
         let not_before = desk.now + self.delay;
-        self.place(desk, HoldState::Held { not_before }, self.tier);
-        if self.tier == Tier::Notify {
+        self.place(desk, HoldState::Held { not_before }, tier);
+        if tier == Tier::Notify {
             let body = serde_json::json!({"call": self.call, "hold": self.hold, "agent": self.action.agent()});
             let (id, topic) = (self.message, "call.notify".into());
             outbox::put(desk, &Message { id, topic, severity: Severity::Info, body });
@@ -444,8 +476,7 @@ impl Admission {
     fn count<T: Tx>(&self, desk: &mut Desk<'_, T>) {
         self.window_counter(counters::BATCH).bump(desk, self.weight);
         for rate in &self.rates {
-            let Rate { rule, window } = rate;
-            Counter { kind: counters::RATE, agent: self.action.agent(), name: rule, window }.bump(desk, 1);
+            rate.counter(self.action.agent()).bump(desk, 1);
         }
     }
 

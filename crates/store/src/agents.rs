@@ -4,12 +4,13 @@
 //! name that was removed is never given again, because what was allowed under it must not pass on.
 
 use sluice_core::audit::Fact;
-use sluice_core::{Actor, AgentName, Timestamp};
+use sluice_core::{Actor, AgentName, HoldId, Timestamp};
 
 use crate::Store;
 use crate::credentials;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::people::Waiting;
 use crate::sql::{Row, Tx, params};
 
 macro_rules! select {
@@ -70,9 +71,10 @@ struct Change {
 }
 
 impl UseCase for Change {
-    type Out = ();
+    /// The writes it stopped.
+    type Out = Vec<HoldId>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         // SECURITY: an agent that could make, wake or remove agents could give itself another's rights.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
@@ -84,9 +86,10 @@ impl UseCase for Change {
             }
             desk.write(ADD, params![name, note.as_str(), now, &self.by]);
             self.note(desk, "agent.added");
-            return Ok(());
+            return Ok(Vec::new());
         }
         let agent = present(desk, name).await?;
+        let mut stopped = Vec::new();
         match &self.deed {
             Deed::Add { .. } => {}
             Deed::Pause { .. } if agent.paused_at.is_some() => {}
@@ -100,12 +103,15 @@ impl UseCase for Change {
                 self.note(desk, "agent.resumed");
             }
             Deed::Remove => {
+                // What it asked for and has not left goes with it: nobody is left to answer for it.
+                let waiting = Waiting::of(desk, name).await?;
                 credentials::revoke_all_of(desk, name, &self.by).await?;
+                stopped = waiting.stop(desk, &self.by, "agent.removed")?;
                 desk.write(REMOVE, params![name, now]);
                 self.note(desk, "agent.removed");
             }
         }
-        Ok(())
+        Ok(stopped)
     }
 }
 
@@ -149,7 +155,7 @@ impl Store {
     /// # Errors
     /// When an agent asks, or the name was ever given before.
     pub async fn add_agent(&self, name: AgentName, note: String, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Add { note } }).await
+        self.submit(Change { name, by, deed: Deed::Add { note } }).await.map(drop)
     }
 
     /// Pauses an agent. Pausing one that is paused changes nothing.
@@ -157,7 +163,7 @@ impl Store {
     /// # Errors
     /// When an agent asks, or there is none of that name.
     pub async fn pause_agent(&self, name: AgentName, by: Actor, reason: String) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Pause { reason } }).await
+        self.submit(Change { name, by, deed: Deed::Pause { reason } }).await.map(drop)
     }
 
     /// Lets a paused agent go on.
@@ -165,14 +171,15 @@ impl Store {
     /// # Errors
     /// When an agent asks, or there is none of that name.
     pub async fn resume_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Resume }).await
+        self.submit(Change { name, by, deed: Deed::Resume }).await.map(drop)
     }
 
-    /// Removes an agent and revokes all its keys. What it has under way goes on until someone stops it.
+    /// Removes an agent, revokes all its keys and stops what it asked for and has not left. Gives the writes that
+    /// were stopped; what is already being carried out is carried out.
     ///
     /// # Errors
     /// When an agent asks, or there is none of that name.
-    pub async fn remove_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
+    pub async fn remove_agent(&self, name: AgentName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
         self.submit(Change { name, by, deed: Deed::Remove }).await
     }
 

@@ -11,10 +11,10 @@ use sluice_core::ids::SessionId;
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, Tier, Timestamp};
 
 use crate::Store;
-use crate::admission::Rate;
+use crate::admission::{self, Rate};
 use crate::ahead::Ahead;
 use crate::audit;
-use crate::counters::{self, Counter};
+use crate::counters;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message};
@@ -81,8 +81,12 @@ impl UseCase for Closed {
         if !self.rates.is_empty() && counters::take_turn(desk, &self.agent).await? {
             counters::make_latch(desk, &self.agent);
         }
-        for Rate { rule, window } in &self.rates {
-            Counter { kind: counters::RATE, agent: &self.agent, name: rule, window }.bump(desk, 1);
+        // An answer beyond the limit is not given: asked again, the rules say what it takes.
+        if admission::exceeded(desk, &self.agent, &self.rates).await?.is_some() {
+            return Err(StoreError::RateLimit);
+        }
+        for rate in &self.rates {
+            rate.counter(&self.agent).bump(desk, 1);
         }
         if let Some(message) = &self.notify {
             outbox::put(desk, message);

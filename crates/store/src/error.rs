@@ -60,6 +60,9 @@ pub enum StoreError {
         /// The version it has; 0 where there is nothing.
         current: u64,
     },
+    /// Other calls used up the limit of a rule since this one was judged.
+    #[error("other calls used up the limit of a rule meanwhile")]
+    RateLimit,
     /// There is no room for it.
     #[error("there is no room for this value")]
     Quota,
@@ -158,6 +161,7 @@ impl StoreError {
             Self::KeyReuse => "call.key_reuse",
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
             Self::VersionConflict { .. } => "state.conflict",
+            Self::RateLimit => "policy.rate_limit",
             Self::Quota => "state.quota",
             Self::NotAPerson => "approval.not_an_approver",
             Self::Grown { .. } => "approval.grown",

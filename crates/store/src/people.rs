@@ -4,7 +4,7 @@
 use sluice_core::approval::{Approval, ApprovalMove};
 use sluice_core::hold::{Hold, HoldState, IllegalMove, Move};
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, HoldId, ServiceName, Span, Tier};
+use sluice_core::{Actor, AgentName, ApprovalId, HoldId, ServiceName, Span, Tier};
 
 use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
 use crate::release;
 use crate::rollbacks;
-use crate::sql::{Tx, params};
+use crate::sql::{Tx, Val, params};
 
 /// Stops a write. An agent may stop its own; people and nodes any.
 pub(crate) struct Cancel {
@@ -64,19 +64,45 @@ pub(crate) struct CancelService {
     pub by: Actor,
 }
 
-const STOPPABLE: &str = columns!(
-    "WHERE h.service = ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale', 'preparing') ORDER BY h.id /*lock*/"
-);
+macro_rules! stoppable {
+    ($whose:literal) => {
+        columns!(
+            "WHERE ",
+            $whose,
+            " AND h.state IN ('awaiting_approval', 'held', 'ready', 'stale', 'preparing') ORDER BY h.id /*lock*/"
+        )
+    };
+}
+const OF_SERVICE: &str = stoppable!("h.service = ?1");
+/// Taking something back was asked for by a person, and goes on.
+const OF_AGENT: &str = stoppable!("h.agent = ?1 AND h.reverses IS NULL");
 
 impl UseCase for CancelService {
     type Out = Vec<HoldId>;
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        let rows = desk.rows(STOPPABLE, params![&self.service]).await?;
-        let stoppable = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let why = Why::because(self.by.clone(), "service.disconnected");
+        let waiting = Waiting::read(desk, OF_SERVICE, params![&self.service]).await?;
+        waiting.stop(desk, &self.by, "service.disconnected")
+    }
+}
+
+/// Writes that have not left, and the questions about them: all that is read before any of them is stopped.
+pub(crate) struct Waiting {
+    holds: Vec<Hold>,
+    questions: Vec<Approval>,
+}
+
+impl Waiting {
+    /// Everything of an agent that has not left.
+    pub(crate) async fn of<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<Self, StoreError> {
+        Self::read(desk, OF_AGENT, params![agent]).await
+    }
+
+    async fn read<T: Tx>(desk: &mut Desk<'_, T>, sql: &'static str, params: Vec<Val>) -> Result<Self, StoreError> {
+        let rows = desk.rows(sql, params).await?;
+        let holds = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let mut questions: Vec<Approval> = Vec::new();
-        for hold in &stoppable {
+        for hold in &holds {
             let question = match hold.state {
                 HoldState::AwaitingApproval { approval } => Some(approval),
                 _ => hold.consent,
@@ -87,14 +113,24 @@ impl UseCase for CancelService {
                 questions.push(approvals::locked(desk, question).await?);
             }
         }
-        let at = desk.now;
+        Ok(Self { holds, questions })
+    }
+
+    /// Stops them, and withdraws the questions.
+    pub(crate) fn stop<T: Tx>(
+        self,
+        desk: &mut Desk<'_, T>,
+        by: &Actor,
+        code: &'static str,
+    ) -> Result<Vec<HoldId>, StoreError> {
+        let (why, at) = (Why::because(by.clone(), code), desk.now);
         let mut stopped = Vec::new();
-        for hold in stoppable {
+        for hold in self.holds {
             stopped.push(hold.id);
-            holds::shift(desk, hold, [Move::Cancel { by: self.by.clone(), at }], &why)?;
+            holds::shift(desk, hold, [Move::Cancel { by: by.clone(), at }], &why)?;
         }
-        for question in questions {
-            // A card covers one service, so nothing is left to ask about on it either.
+        for question in self.questions {
+            // A card covers one agent at one service, so nothing is left to ask about on it either.
             if question.state.is_open() {
                 approvals::shift(desk, question, ApprovalMove::Withdraw { at }, &why)?;
             } else {

@@ -497,6 +497,10 @@ impl Keeper {
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
                     group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
                 }
+                // Nobody is there: asking for each of them alone would only have the last wait for all.
+                Err(fault) if tx.client.is_closed() => {
+                    group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
+                }
                 // One of them does not fit; the others must not suffer for it.
                 Err(_) => {
                     for errand in group {

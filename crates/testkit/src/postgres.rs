@@ -54,6 +54,29 @@ impl Database {
         &self.url
     }
 
+    /// The server goes away, as far as this database is concerned: connections are cut and new ones refused.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    pub fn go_away(&self) {
+        let name = &self.name;
+        for statement in [
+            format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"),
+            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
+        ] {
+            run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    /// It is back.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    pub fn come_back(&self) {
+        let statement = format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.name);
+        run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
+    }
+
     fn create(url: &str) -> Self {
         let server: Config = url.parse().unwrap_or_else(|error| panic!("{SERVER} is not a connection URL: {error}"));
         // Random and not counted: a server that outlives a killed test still has its database.

@@ -190,6 +190,9 @@ codes! {
     PolicyBlocked = "policy.blocked", 403, Never,
         "a rule blocks this call",
         "this is a decision, not a fault: do not try another way to the same effect; tell your user which rule it was";
+    PolicyRateLimit = "policy.rate_limit", 429, secs(1),
+        "other calls of this agent used up the limit of a rule at the same moment",
+        "send the same call again: it is judged anew, and the rule says what a call beyond its limit takes";
     PolicyInvalid = "policy.invalid", 422, AfterChange,
         "the policy files cannot be used; the rules in force stay",
         "correct the places named and send the files again";
@@ -444,6 +447,9 @@ codes! {
     FilesTooManyWatches = "filesystem.too_many_watches", 429, AfterChange,
         "this agent watches as many places as it may",
         "watch fewer places, or one further up";
+    FilesNoWatch = "filesystem.no_watch", 404, AfterChange,
+        "this agent has no such watch, or the gateway was restarted since",
+        "begin a new watch and use the id it returns";
     FilesDenied = "filesystem.denied", 403, AfterPerson,
         "the operating system does not let the gateway do this",
         "tell your user; an operator can change the permissions of the folder";

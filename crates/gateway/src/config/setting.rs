@@ -152,18 +152,7 @@ impl Setting for Span {
     const WHAT: &'static str = "a duration such as `30s`, `10m`, `24h` or `7d`";
 
     fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (digits, unit) = text.split_at_checked(end).unwrap_or((text, ""));
-        let millis = match unit {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => 0,
-        };
-        let span = digits.parse::<u64>().ok().filter(|_| millis > 0).and_then(|n| n.checked_mul(millis));
-        span.map(Self::from_millis).ok_or_else(|| Bad::expected(Self::WHAT, text))
+        Self::from_words(text).ok_or_else(|| Bad::expected(Self::WHAT, text))
     }
     fn shown(&self) -> Value {
         let millis = self.as_millis();

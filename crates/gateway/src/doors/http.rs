@@ -22,6 +22,7 @@ mod secrets;
 mod sessions;
 mod status;
 pub mod views;
+mod watches;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

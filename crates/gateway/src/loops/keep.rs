@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::RollbackState;
 use tokio::sync::watch;
 
 use super::tick;
@@ -17,6 +18,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const BEAT: u64 = 5;
 const PRUNE: u64 = 60;
 const SIGN: u64 = 300;
+const SWEEP: u64 = 3_600;
 const PAGE: u32 = 200;
 
 /// Runs the loop.
@@ -64,6 +66,32 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
         }
         gw.store.prune(gw.now(), PAGE).await?;
         gw.store.sweep_secrets().await?;
+    }
+    if round.is_multiple_of(SWEEP) {
+        sweep(gw).await?;
+    }
+    Ok(())
+}
+
+/// Removes old contents that nobody can go back to any more: what was left when the gateway died between writing
+/// that down and removing them.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn sweep(gw: &Gateway) -> Result<(), No> {
+    let Some(files) = gw.services.files() else { return Ok(()) };
+    for hold in files.kept().await {
+        let over = match gw.store.rollback_of(hold).await? {
+            Some(point) => match point.state {
+                RollbackState::Captured { .. } | RollbackState::Sealed { .. } => false,
+                RollbackState::Undone { .. } | RollbackState::Expired { .. } | RollbackState::Abandoned { .. } => true,
+            },
+            // A write that is still on its way may have kept something before its point is on record.
+            None => gw.store.hold(hold).await?.is_none_or(|hold| hold.state.is_final()),
+        };
+        if over {
+            files.sweep(hold).await;
+        }
     }
     Ok(())
 }

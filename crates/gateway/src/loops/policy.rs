@@ -10,7 +10,7 @@ use notify::{RecursiveMode, Watcher as _};
 use sluice_core::Actor;
 use sluice_core::ids::MessageId;
 use sluice_store::{Message, Severity};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{MutexGuard, Notify, watch};
 
 use super::tick;
 use crate::policies;
@@ -60,7 +60,13 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 /// When the files are broken: the old rules stay. People are told.
 pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, No> {
     // One after the other: whoever read the files before they changed must not have the last word.
-    let _turn = gw.reloading.lock().await;
+    let turn = gw.reloading.lock().await;
+    reload_in_turn(gw, by, &turn).await
+}
+
+/// As [`reload`], for someone who has the turn already: who writes the files has it until they are in force, so
+/// that the record names them and not the watcher that saw the files change.
+pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'_, ()>) -> Result<Option<String>, No> {
     let before = gw.policy.get().version().to_owned();
     match policies::load(gw, &gw.config.policies, &gw.catalogue.known()) {
         Ok((version, sources)) if version != before => {

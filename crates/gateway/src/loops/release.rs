@@ -180,9 +180,15 @@ fn is_closed(gw: &Gateway, hold: &Hold) -> bool {
 
 /// Policy's second look, as the store takes it.
 async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
+    if hold.reverses.is_none() && !gw.keyring.knows(hold.agent()) {
+        // It may have been added on another node a moment ago.
+        gw.keyring.refresh(&gw.store).await?;
+    }
     // Taking something back was asked for by a person, who is not subject to the rules for agents.
     let stricter = match hold.reverses {
         Some(_) => None,
+        // It was on its way in while its agent was removed.
+        None if !gw.keyring.knows(hold.agent()) => Some(Tier::Blocked),
         None => policy::stricter(hold, &policy::look_again(gw, hold).await?),
     };
     let recheck = match stricter {

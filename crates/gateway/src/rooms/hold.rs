@@ -48,7 +48,8 @@ pub(crate) async fn place(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
     let (call, hold) = match admitted {
         Admitted::Held { hold, .. } | Admitted::Awaiting { hold, .. } => (CallId::from_bits(hold.bits()), hold),
         Admitted::Again { call, hold } => (call, hold),
-        Admitted::Blocked => return Err(No::new(Code::PolicyBlocked)),
+        // The store has recorded it.
+        Admitted::Blocked => return Err(No::new(Code::PolicyBlocked).ended(known.call())),
     };
     if let Admitted::Awaiting { approval, .. } = admitted {
         gw.asked(approval);

@@ -84,16 +84,16 @@ pub async fn opinion(gw: &Gateway, action: &Action, session: Option<&Session>, w
     question.session = session_id.as_deref();
     question.tainted = tainted;
     let verdict = policy.judge(&question);
-    let limits: Vec<(RateKey, Window)> = verdict
+    let limits: Vec<(RateKey, Window, Tier)> = verdict
         .hits()
         .filter_map(|(_, hit)| {
             let limit = policy.rule(hit.rule)?.rate?;
             let most = u32::try_from(limit.max).unwrap_or(u32::MAX);
-            hit.rate.map(|used| (used.key, Window { limit: most, span: limit.window }))
+            hit.rate.map(|used| (used.key, Window { limit: most, span: limit.window }, limit.on_exceed))
         })
         .collect();
     let mut counted = Counted(HashMap::new());
-    for (key, window) in &limits {
+    for (key, window, _) in &limits {
         let used = gw.store.rate_used(action.agent().clone(), &key.to_string(), window, now).await?;
         counted.0.insert(*key, u64::from(used));
     }
@@ -105,7 +105,12 @@ pub async fn opinion(gw: &Gateway, action: &Action, session: Option<&Session>, w
     };
     let why = why(&verdict, tainted && writes);
     let tier = if tainted && writes { verdict.tier.raise(Tier::ApprovalRequired) } else { verdict.tier };
-    let rates = limits.into_iter().map(|(key, window)| Rate { rule: key.to_string(), window }).collect();
+    // Looked at again where it is counted: another call may take the last place meanwhile.
+    let rates = limits.into_iter().map(|(key, window, on_exceed)| {
+        let fits = counted.0.get(&key).is_none_or(|used| *used < u64::from(window.limit));
+        Rate { rule: key.to_string(), window, on_exceed: fits.then_some(on_exceed) }
+    });
+    let rates = rates.collect();
     Ok(Opinion { policy, verdict, tier, rates, why })
 }
 

@@ -4,6 +4,8 @@
 //! unless the object is still exactly as our write left it, so newer work is never overwritten; what cannot
 //! be undone says so in the plan.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use serde_json::Value;
 use sluice_core::batch::Window;
@@ -38,6 +40,10 @@ pub struct Step {
     /// Why not, as a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
+    /// A later write to the same object that is taken back first, in the same plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub after: Option<HoldId>,
     /// The same in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
@@ -53,9 +59,17 @@ pub struct Step {
 /// When the database cannot be read.
 pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<Step>, No> {
     let mut steps = Vec::with_capacity(holds.len());
+    // How objects will be once the steps so far are done, and by which of them.
+    let mut ahead: HashMap<&str, (HoldId, Fingerprint)> = HashMap::new();
     // The latest first: a file edited twice is taken back twice, in the opposite order.
     for hold in holds.iter().rev() {
-        let found = possible(gw, hold).await?;
+        let chained = hold.object_key.as_deref().and_then(|key| ahead.get(key)).copied();
+        let found = possible(gw, hold, chained.map(|(_, print)| print)).await?;
+        if let (Ok((point, _)), Some(key)) = (&found, hold.object_key.as_deref())
+            && let RollbackState::Sealed { before, .. } = point.state
+        {
+            ahead.insert(key, (hold.id, before));
+        }
         let (code, until) = match found {
             Ok((_, until)) => (None, Some(until.to_string())),
             Err(code) => (Some(code), None),
@@ -65,6 +79,7 @@ pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<Step>, No> {
             capability: hold.action.capability().clone(),
             possible: code.is_none(),
             code: code.map(Code::as_str),
+            after: chained.filter(|_| code.is_none()).map(|(newer, _)| newer),
             why: code.map(Code::meaning),
             until,
         });
@@ -72,8 +87,12 @@ pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<Step>, No> {
     Ok(steps)
 }
 
-/// Whether a write can be taken back now, and until when.
-async fn possible(gw: &Gateway, hold: &Hold) -> Result<Result<(Point, Timestamp), Code>, No> {
+/// Whether a write can be taken back now, or once its object is as `ahead` says; and until when.
+async fn possible(
+    gw: &Gateway,
+    hold: &Hold,
+    ahead: Option<Fingerprint>,
+) -> Result<Result<(Point, Timestamp), Code>, No> {
     if !matches!(hold.state, HoldState::Done { .. }) {
         return Ok(Err(Code::RollbackNotPossible));
     }
@@ -84,9 +103,12 @@ async fn possible(gw: &Gateway, hold: &Hold) -> Result<Result<(Point, Timestamp)
             _ => Code::RollbackNotPossible,
         }));
     };
-    let present = match present(gw, hold, &point).await {
-        Ok(print) => print,
-        Err(code) => return Ok(Err(code)),
+    let present = match ahead {
+        Some(print) => print,
+        None => match present(gw, hold, &point).await {
+            Ok(print) => print,
+            Err(code) => return Ok(Err(code)),
+        },
     };
     Ok(match point.state.check(present, gw.now()) {
         Ok(()) => Ok((point, until)),
@@ -94,15 +116,37 @@ async fn possible(gw: &Gateway, hold: &Hold) -> Result<Result<(Point, Timestamp)
     })
 }
 
+/// Admits held writes that take back what can be taken back of these. Gives the plan and the new writes.
+///
+/// # Errors
+/// When the database cannot be read, or a new write cannot be admitted.
+pub async fn take_all_back(gw: &Gateway, holds: &[Hold], by: &Actor) -> Result<(Vec<Step>, Vec<HoldId>), No> {
+    let steps = plan(gw, holds).await?;
+    let mut made: Vec<HoldId> = Vec::new();
+    for step in steps.iter().filter(|step| step.possible) {
+        if let Some(hold) = holds.iter().find(|hold| hold.id == step.buffer_id) {
+            let last = made.last().copied();
+            made.push(admit(gw, hold, by.clone(), last).await?);
+        }
+    }
+    Ok((steps, made))
+}
+
 /// Admits a held write that takes another one back.
 ///
 /// # Errors
 /// When it cannot be taken back, or the new write cannot be admitted.
 pub async fn take_back(gw: &Gateway, hold: &Hold, by: Actor) -> Result<HoldId, No> {
-    if let Err(code) = possible(gw, hold).await? {
-        return Err(No::new(code));
+    match possible(gw, hold, None).await? {
+        Err(code) => Err(No::new(code)),
+        Ok(_) => admit(gw, hold, by, None).await,
     }
-    let call = CallId::mint(gw.ids.as_ref());
+}
+
+async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> Result<HoldId, No> {
+    // Writes to one object leave in the order of their ids where their times are the same.
+    let least = after.map_or(0, |after| after.bits().saturating_add(1));
+    let call = CallId::from_bits(CallId::mint(gw.ids.as_ref()).bits().max(least));
     let mut record_key = [0; 32];
     gw.entropy.fill(&mut record_key);
     let name = CapabilityName::new(CAPABILITY).map_err(|_| No::new(Code::GatewayInternal))?;
@@ -152,7 +196,7 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> R
     let Ok(service) = gw.services.for_service(&done.service) else {
         return Ok(execute::refused(Code::GatewayUnsupported));
     };
-    let point = match possible(gw, &done).await? {
+    let point = match possible(gw, &done, None).await? {
         Ok((point, _)) => point,
         Err(code) => return Ok(execute::refused(code)),
     };

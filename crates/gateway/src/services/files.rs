@@ -13,7 +13,7 @@ use sluice_core::ids::SessionId;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, AgentName, CapabilityName, Clock};
+use sluice_core::{Action, AgentName, CapabilityName, Clock, HoldId, Span};
 use tokio::sync::Semaphore;
 
 use self::arguments::Arguments;
@@ -110,7 +110,52 @@ impl Files {
     /// What a watch of this agent saw after a number; nothing if it has no such watch.
     #[must_use]
     pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
-        self.0.watches.changes(agent, watch_id, after)
+        self.0.watches.changes(&self.0.scope, agent, watch_id, after)
+    }
+
+    /// As [`Files::changes`], but waits for the first one, at most so long.
+    pub async fn changes_within(&self, agent: &AgentName, watch_id: &str, after: u64, wait: Span) -> Option<Changes> {
+        let look = async {
+            loop {
+                let mut heard = std::pin::pin!(self.0.watches.heard.notified());
+                // From here on nothing that happens is missed.
+                heard.as_mut().enable();
+                let changes = self.changes(agent, watch_id, after)?;
+                if !changes.events.is_empty() || changes.overflow {
+                    return Some(changes);
+                }
+                heard.await;
+            }
+        };
+        match tokio::time::timeout(wait.as_duration(), look).await {
+            Ok(changes) => changes,
+            Err(_) => self.changes(agent, watch_id, after),
+        }
+    }
+
+    /// The writes for which old contents lie in a trash.
+    pub async fn kept(&self) -> Vec<HoldId> {
+        let look = |inner: &Inner| {
+            let now = inner.clock.0.now();
+            let all = inner.scope.grounds.iter().map(|ground| trash::kept(ground, now).unwrap_or_default());
+            all.flatten().collect()
+        };
+        self.blocking(look).await.unwrap_or_default()
+    }
+
+    /// Removes what was kept for a write that can no longer be undone.
+    pub async fn sweep(&self, hold: HoldId) {
+        let sweep = move |inner: &Inner| {
+            inner
+                .scope
+                .grounds
+                .iter()
+                .filter(|ground| !ground.read_only)
+                .try_for_each(|ground| trash::forget(ground, hold))
+        };
+        if let Some(Err(refusal)) = self.blocking(sweep).await {
+            tracing::warn!(hold.id = %hold, code = refusal.code().as_str(), "what was kept for {hold} could not be removed");
+        }
     }
 
     /// Ends a watch of this agent; whether there was one.
@@ -150,7 +195,8 @@ impl Inner {
             }
             "filesystem.watch" => {
                 let watch_id = format!("watch_{:032x}", ask.call.bits());
-                self.watches.begin(&self.scope, watch::Begin { agent: ask.action.agent(), place, watch_id, arguments })
+                let (agent, sight) = (ask.action.agent(), self.sight(ask, &place));
+                self.watches.begin(&self.scope, watch::Begin { agent, place, watch_id, arguments, sight })
             }
             _ => Err(Refusal::new(Code::GatewayUnsupported)),
         }

@@ -15,9 +15,14 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
 use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
 
+use self::watch::Subscriptions;
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 use crate::config;
 use crate::value::put;
+
+mod watch;
+
+pub use watch::{KeyChange, KeyChanges};
 
 /// The longest key, in characters.
 const LONGEST_KEY: usize = 512;
@@ -29,6 +34,7 @@ const PAGE: u32 = 1_000;
 pub struct State {
     store: Arc<Store>,
     quotas: config::State,
+    subscriptions: Subscriptions,
 }
 
 /// What is needed to put a value back.
@@ -61,7 +67,22 @@ impl State {
     /// On this store, within these bounds.
     #[must_use]
     pub fn new(store: Arc<Store>, quotas: config::State) -> Self {
-        Self { store, quotas }
+        Self { store, quotas, subscriptions: Subscriptions::default() }
+    }
+
+    /// What a subscription of this agent saw after a number; nothing if it has no such subscription.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn changes(&self, agent: &AgentName, id: &str, after: u64) -> Result<Option<KeyChanges>, StoreError> {
+        let Some(prefix) = self.subscriptions.prefix(agent, id) else { return Ok(None) };
+        let items = self.store.state_list(Shelf::Shared, prefix, None, PAGE).await?;
+        Ok(self.subscriptions.look(id, &items, after))
+    }
+
+    /// Ends a subscription of this agent; whether there was one.
+    pub fn unwatch(&self, agent: &AgentName, id: &str) -> bool {
+        self.subscriptions.end(agent, id)
     }
 
     fn quota(&self, shelf: &Shelf) -> u64 {
@@ -90,6 +111,13 @@ impl State {
                 let items = self.store.state_list(shelf.clone(), prefix, None, PAGE).await.map_err(store)?;
                 let used = self.store.state_usage(shelf.clone()).await.map_err(store)?;
                 Ok(listed(shelf, &items, used))
+            }
+            "watch" => {
+                let prefix = text("prefix").unwrap_or_default().to_owned();
+                let items = self.store.state_list(shelf.clone(), prefix.clone(), None, PAGE).await.map_err(store)?;
+                let id = format!("watch_{:032x}", ask.call.bits());
+                self.subscriptions.begin(ask.action.agent(), id.clone(), prefix.clone(), &items)?;
+                Ok(json!({"subscription_id": id, "prefix": prefix}))
             }
             "query" => {
                 let prefix = text("prefix").unwrap_or_default().to_owned();
@@ -208,7 +236,7 @@ impl Service for State {
         match shelf {
             "session" => ["get", "set", "delete", "list", "clear"].contains(&verb),
             "persistent" => ["get", "set", "delete", "list", "query", "history"].contains(&verb),
-            "shared" => ["get", "set", "delete", "list"].contains(&verb),
+            "shared" => ["get", "set", "delete", "list", "watch"].contains(&verb),
             _ => false,
         }
     }

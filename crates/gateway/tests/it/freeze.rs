@@ -5,7 +5,7 @@ use sluice_core::refusal::Code;
 use sluice_core::{ServiceName, Span};
 use sluice_store::Scope;
 
-use crate::house::{House, Plan, ana, clerk};
+use super::house::{House, Plan, ana, clerk};
 
 #[tokio::test]
 async fn nothing_starts_after_a_freeze_not_even_after_a_restart() {

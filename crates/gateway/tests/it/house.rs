@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each story uses its own part of the house")]
 
 use std::fs;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,12 +14,13 @@ use sluice_gateway::config::{Around, Config};
 use sluice_gateway::corridor::{self, Answer};
 use sluice_gateway::keys::{KindWord, Token};
 use sluice_gateway::loops::{self, release::Release};
-use sluice_gateway::open::{World, open};
+use sluice_gateway::open::{World, open, open_on};
 use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
 use sluice_gateway::{Gateway, No};
-use sluice_store::{KeyKind, NewKey, Role};
+use sluice_store::{KeyKind, NewKey, Role, Store};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
+use sluice_testkit::postgres::Database;
 
 /// Ids that start with the house's time, as real ones do.
 #[derive(Debug)]
@@ -36,8 +38,37 @@ impl sluice_core::Ids for HouseIds {
     }
 }
 
+/// What a house's gateway remembers with.
+pub trait Ground {
+    /// A database of its own, where it is not a file in the house.
+    fn database() -> Option<Database>;
+}
+
+/// A file.
+#[derive(Debug)]
+pub struct OnFile;
+
+/// A PostgreSQL server; where there is none, the test says so and runs on a file.
+#[derive(Debug)]
+pub struct OnServer;
+
+impl Ground for OnFile {
+    fn database() -> Option<Database> {
+        None
+    }
+}
+
+impl Ground for OnServer {
+    fn database() -> Option<Database> {
+        Database::fresh()
+    }
+}
+
+/// A house on a file.
+pub type House = HouseOn<OnFile>;
+
 /// One gateway and everything around it.
-pub struct House {
+pub struct HouseOn<G: Ground> {
     pub gw: Arc<Gateway>,
     pub clock: ManualClock,
     pub folder: tempfile::TempDir,
@@ -47,6 +78,8 @@ pub struct House {
     pub inbox_key: String,
     release: Option<Release>,
     world: World,
+    database: Option<Database>,
+    ground: PhantomData<G>,
 }
 
 /// How a house is set up.
@@ -74,7 +107,7 @@ pub fn ana() -> Actor {
     Actor::Operator(PersonName::new("ana").unwrap())
 }
 
-impl House {
+impl<G: Ground> HouseOn<G> {
     /// Opens a gateway with these rules.
     pub async fn new(plan: Plan) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -96,7 +129,8 @@ impl House {
             entropy: Arc::new(SeededEntropy::new(7)),
             release: "0.0.0",
         };
-        let gw = Self::build(root, &world).await;
+        let database = G::database();
+        let gw = Self::build(root, &world, database.as_ref()).await;
         gw.store.add_agent(clerk(), "keeps the books".into(), ana()).await.unwrap();
         let agent_key = Self::key(&gw, &world, KeyKind::Agent(clerk()), KindWord::Agent).await;
         let person = PersonName::new("ana").unwrap();
@@ -107,13 +141,34 @@ impl House {
         let inbox_key = Self::key(&gw, &world, KeyKind::Inbox("mail".into()), KindWord::Inbox).await;
         loops::start(&gw, "0.0.0").await.unwrap();
         let release = Some(Release::new(&gw));
-        Self { gw, clock, folder, agent_key, operator_token, viewer_token, inbox_key, release, world }
+        Self {
+            gw,
+            clock,
+            folder,
+            agent_key,
+            operator_token,
+            viewer_token,
+            inbox_key,
+            release,
+            world,
+            database,
+            ground: PhantomData,
+        }
     }
 
-    async fn build(root: &Path, world: &World) -> Arc<Gateway> {
+    async fn build(root: &Path, world: &World, database: Option<&Database>) -> Arc<Gateway> {
         let around = Around { here: root.to_path_buf(), ..Around::default() };
         let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();
-        open(config, world).await.unwrap().0
+        match database {
+            None => open(config, world).await.unwrap().0,
+            // The server's own clock would not obey.
+            Some(database) => {
+                let store = |config: &Config, world: &World| {
+                    Store::open_server_with_clock(database.url(), config.node.clone(), Arc::clone(&world.clock))
+                };
+                open_on(config, world, store).await.unwrap().0
+            }
+        }
     }
 
     async fn key(gw: &Gateway, world: &World, kind: KeyKind, word: KindWord) -> String {
@@ -150,7 +205,7 @@ impl House {
         self.release = None;
         drop(Arc::into_inner(self.gw).expect("nothing else holds the gateway"));
         self.clock.restart(off);
-        self.gw = Self::build(&root, &self.world).await;
+        self.gw = Self::build(&root, &self.world, self.database.as_ref()).await;
         loops::start(&self.gw, "0.0.0").await.unwrap();
         self.release = Some(Release::new(&self.gw));
         self
@@ -164,6 +219,11 @@ impl House {
     /// A path in it.
     pub fn path(&self, name: &str) -> String {
         self.work().join(name).display().to_string()
+    }
+
+    /// The database of a house on a server.
+    pub fn database(&self) -> Option<&Database> {
+        self.database.as_ref()
     }
 
     /// The agent makes a call; nothing is waited for.

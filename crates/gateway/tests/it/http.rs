@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::house::{House, Plan};
+use super::house::{House, Plan};
 
 /// A house with its doors open.
 pub(crate) struct Open {
@@ -121,6 +121,7 @@ async fn no_credential_opens_a_route_of_another_kind() {
             path.replace("{key_id}", &format!("key_{:032x}", 1)).replace("{alert_id}", &format!("msg_{:032x}", 1));
         let path = path.replace("{allowance_id}", &format!("alw_{:032x}", 1));
         let path = path.replace("{rule_id}", &format!("rule_{:032x}", 1));
+        let path = path.replace("{watch_id}", &format!("watch_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");
         let body = route.body.map(|_| json!({}));
         for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())]
@@ -354,4 +355,96 @@ fn every_route_names_its_answers_and_refusals() {
         assert!(!route.codes().is_empty(), "{}", route.path);
         assert!(route.method != "GET" || route.body.is_none(), "{}", route.path);
     }
+}
+
+#[tokio::test]
+async fn a_watch_is_read_over_http_and_hides_what_the_rules_hide() {
+    let open = open(Plan::default()).await;
+    let house = &open.house;
+    std::fs::create_dir(house.work().join("secret")).unwrap();
+    let root = house.work().display().to_string();
+    let call = json!({"capability": "filesystem.watch", "arguments": {"path": root, "recursive": true}});
+    let begun = ask(open.main, "POST", "/v1/calls", &house.agent_key, Some(&call)).await;
+    let id = begun.json()["result"]["watch_id"].as_str().unwrap().to_owned();
+    let rules = format!(
+        "rules:\n  - {{capability: filesystem.read, tier: blocked, conditions: {{path_prefix: \"{root}/secret/\"}}}}\n"
+    );
+    std::fs::write(house.folder.path().join("policies/agents/clerk.yaml"), rules).unwrap();
+    sluice_gateway::loops::policy::reload(&house.gw, crate::house::ana()).await.unwrap().expect("another version");
+    std::fs::write(house.work().join("secret/key.txt"), "7").unwrap();
+    std::fs::write(house.work().join("open.txt"), "x").unwrap();
+    let address = format!("/v1/watches/{id}?wait_ms=20000");
+    let mut seen = ask(open.main, "GET", &address, &house.agent_key, None).await;
+    while !seen.body.contains("open.txt") {
+        let after = seen.json()["last"].as_u64().unwrap();
+        seen = ask(open.main, "GET", &format!("{address}&after={after}"), &house.agent_key, None).await;
+        assert_eq!(seen.status, 200, "{seen:?}");
+    }
+    let all = ask(open.main, "GET", &format!("/v1/watches/{id}"), &house.agent_key, None).await;
+    assert!(all.body.contains("open.txt") && !all.body.contains("key.txt"), "{all:?}");
+    assert_eq!(ask(open.main, "DELETE", &format!("/v1/watches/{id}"), &house.agent_key, None).await.status, 204);
+    let gone = ask(open.main, "GET", &format!("/v1/watches/{id}"), &house.agent_key, None).await;
+    assert_eq!(gone.code(), "filesystem.no_watch");
+}
+
+#[tokio::test]
+async fn a_watch_of_shared_values_tells_names_and_versions_to_its_agent_alone() {
+    let mut open = open(Plan::default()).await;
+    let call = json!({"capability": "state.shared.watch", "arguments": {"prefix": "plan/"}});
+    let begun = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
+    let id = begun.json()["result"]["subscription_id"].as_str().unwrap().to_owned();
+    for key in ["plan/a", "other"] {
+        let set = json!({"key": key, "value": "hush", "expected_version": 0});
+        open.house.call("state.shared.set", set).await.unwrap();
+        open.house.let_go().await;
+    }
+    let address = format!("/v1/watches/{id}");
+    let seen = ask(open.main, "GET", &address, &open.house.agent_key, None).await;
+    let events = seen.json()["events"].clone();
+    assert_eq!(events, json!([{"number": 1, "kind": "set", "key": "plan/a", "version": 1}]), "{seen:?}");
+    let admin = &open.house.operator_token;
+    ask(open.main, "POST", "/v1/agents", admin, Some(&json!({"name": "other"}))).await;
+    let made = ask(open.main, "POST", "/v1/keys", admin, Some(&json!({"agent": "other"}))).await;
+    let other = made.json()["token"].as_str().unwrap().to_owned();
+    assert_eq!(ask(open.main, "GET", &address, &other, None).await.code(), "filesystem.no_watch");
+    assert_eq!(ask(open.main, "DELETE", &address, &other, None).await.code(), "filesystem.no_watch");
+    assert_eq!(ask(open.main, "DELETE", &address, &open.house.agent_key, None).await.status, 204);
+}
+
+#[tokio::test]
+async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
+    let open = open(Plan::default()).await;
+    let (_ends, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(sluice_gateway::loops::policy::run(Arc::clone(&open.house.gw), stopped));
+    for tier in ["notify", "approval_required", "autonomous", "blocked"] {
+        let files = json!({"files": {"org.yaml": format!("defaults: {{tier: {tier}}}\n")}});
+        let applied = ask(open.main, "PUT", "/v1/policy", &open.house.operator_token, Some(&files)).await;
+        assert_eq!((applied.status, applied.json()["changed"].as_bool()), (200, Some(true)), "{applied:?}");
+        let history = open.house.gw.store.policy_history(1).await.unwrap();
+        assert_eq!(history[0].by, crate::house::ana());
+    }
+}
+
+#[tokio::test]
+async fn calls_go_on_beside_two_thousand_idle_connections() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if setrlimit(Resource::Nofile, limit).is_err() || limit.maximum.is_some_and(|most| most < 4_500) {
+        eprintln!("skipped: a process may have too few files open here");
+        return;
+    }
+    let plan = Plan { config: "limits: {connections: 2100, head_timeout: 60s}\n".into(), ..Plan::default() };
+    let open = open(plan).await;
+    let mut crowd = Vec::new();
+    for _ in 0..2_000 {
+        crowd.push(TcpStream::connect(open.main).await.unwrap());
+    }
+    for _ in 0..20 {
+        let call = json!({"capability": "system.time"});
+        let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert_eq!(crowd.len(), 2_000);
 }

@@ -9,6 +9,7 @@
 )]
 
 mod canaries;
+mod damage;
 mod freeze;
 mod gate;
 mod house;
@@ -19,6 +20,8 @@ mod mcp;
 mod offer;
 mod outside;
 mod pages;
+mod postgres;
+mod races;
 mod runaway;
 mod ssrf;
 mod telegram;

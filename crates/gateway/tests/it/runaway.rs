@@ -5,7 +5,7 @@ use sluice_core::Span;
 use sluice_gateway::corridor::Answer;
 use sluice_store::{Choice, Decided, Decision, Ruling};
 
-use crate::house::{House, Plan, ana};
+use super::house::{House, Plan, ana};
 
 /// A thousand files asked for within seconds; the writes wait half a minute each.
 async fn thousand() -> House {

@@ -5,7 +5,7 @@ use sluice_core::Span;
 use sluice_core::refusal::Code;
 use sluice_gateway::corridor::Answer;
 
-use crate::house::{House, Plan, ana};
+use super::house::{House, Plan, ana};
 
 #[tokio::test]
 async fn a_read_is_answered_and_recorded_once() {

@@ -5,6 +5,7 @@ mod about;
 mod answering;
 mod asking;
 mod audit;
+mod described;
 mod gate;
 mod holding;
 mod init;

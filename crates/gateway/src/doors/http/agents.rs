@@ -106,9 +106,13 @@ pub(super) async fn resume(visit: Visit) -> Result<Reply, No> {
 /// `DELETE /v1/agents/{name}`.
 pub(super) async fn remove(visit: Visit) -> Result<Reply, No> {
     let name: AgentName = visit.part("name")?;
-    visit.gw.store.remove_agent(name, visit.actor()?).await.map_err(unknown)?;
+    let stopped = visit.gw.store.remove_agent(name, visit.actor()?).await.map_err(unknown)?;
     visit.gw.keyring.refresh(&visit.gw.store).await?;
     visit.gw.events.wrote();
+    for hold in stopped {
+        visit.gw.forget_window(hold);
+        visit.gw.moved(hold);
+    }
     Ok(Reply::nothing())
 }
 

@@ -166,18 +166,14 @@ pub(super) async fn undo(mut visit: Visit) -> Result<Reply, No> {
     let undo: Undo = visit.take()?;
     let gw = &visit.gw;
     let holds = chosen(gw, &undo).await?;
-    let steps = rollback::plan(gw, &holds).await?;
-    let mut made = Vec::new();
-    if !undo.plan_only {
-        let by = visit.actor()?;
-        for step in steps.iter().filter(|step| step.possible) {
-            if let Some(hold) = holds.iter().find(|hold| hold.id == step.buffer_id) {
-                made.push(rollback::take_back(gw, hold, by.clone()).await?.to_string());
-            }
-        }
-    }
+    let (steps, made) = if undo.plan_only {
+        (rollback::plan(gw, &holds).await?, Vec::new())
+    } else {
+        rollback::take_all_back(gw, &holds, &visit.actor()?).await?
+    };
     let status = if made.is_empty() { 200 } else { 202 };
-    Ok(Reply::json(status, &Undone { steps, buffer_ids: made }))
+    let buffer_ids = made.iter().map(ToString::to_string).collect();
+    Ok(Reply::json(status, &Undone { steps, buffer_ids }))
 }
 
 /// The writes meant, oldest first.

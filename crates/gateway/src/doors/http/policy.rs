@@ -10,7 +10,7 @@ use sluice_core::{AgentName, CapabilityName, HoldId, Span};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
-use crate::loops::policy::reload;
+use crate::loops::policy::reload_in_turn;
 use crate::services::CHECKED;
 use crate::{Gateway, No, policies};
 
@@ -41,6 +41,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
     let Files { files, if_version } = visit.take()?;
     let gw = &visit.gw;
+    let turn = gw.reloading.lock().await;
     let before = gw.policy.get().version().to_owned();
     if if_version.is_some_and(|seen| seen != before) {
         return Err(No::saying(Code::StoreConflict, &format!("the rules in force are {before}")));
@@ -55,7 +56,7 @@ pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
     }
     policies::write(&gw.config.policies, &files)
         .map_err(|error| No::from(sluice_core::refusal::Refusal::new(Code::GatewayUnavailable).because(error)))?;
-    let version = reload(gw, visit.actor()?).await?;
+    let version = reload_in_turn(gw, visit.actor()?, &turn).await?;
     Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": version.is_some(), "before": before})))
 }
 

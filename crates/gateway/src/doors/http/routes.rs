@@ -42,7 +42,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 58] = [
+const CALL: [Code; 59] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -50,6 +50,7 @@ const CALL: [Code; 58] = [
     Code::SchemaUnknownArgument,
     Code::SchemaMissingArgument,
     Code::PolicyBlocked,
+    Code::PolicyRateLimit,
     Code::LeakFound,
     Code::ApprovalDenied,
     Code::ApprovalExpired,

@@ -35,6 +35,12 @@ impl Sight {
         sight
     }
 
+    /// The same by the rules in force now: what they hide since is no longer seen, and a folder that is judged more
+    /// strictly than it was shows no more than it did.
+    pub fn renewed(&self, scope: &Scope, now: Timestamp) -> Self {
+        Self { policy: scope.policy(), now, agent: self.agent.clone(), judged: self.judged.clone() }
+    }
+
     /// Whether something below the folder may be seen.
     pub fn sees(&self, path: &str) -> bool {
         self.judged.iter().all(|(name, folder)| self.tier(name, path) <= *folder)

@@ -5,6 +5,7 @@
 //! object came from. Promise: same file system, so that moving in and out is one step; closed to
 //! everyone but the gateway; no agent can name or see it.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
@@ -95,6 +96,19 @@ pub(crate) fn find(scope: &Scope, from: &Place, named: Option<&str>, now: Timest
         }
     }
     latest.map(|(_, _, item)| item).ok_or_else(nothing)
+}
+
+/// The writes for which something is kept, without what an agent may still bring back.
+pub(crate) fn kept(ground: &Ground, now: Timestamp) -> Result<Vec<HoldId>, Refusal> {
+    let Ok(trash) = open_folder(&ground.folder, TRASH) else { return Ok(Vec::new()) };
+    let mut holds = BTreeSet::new();
+    for entry in Dir::read_from(&trash).map_err(refusal)?.take(LOOKED_THROUGH) {
+        let entry = entry.map_err(refusal)?;
+        let name = entry.file_name().to_str().unwrap_or_default();
+        holds.extend(name.strip_suffix(".origin").unwrap_or(name).parse::<HoldId>().ok());
+    }
+    holds.retain(|hold| read_note(&trash, *hold).is_none_or(|origin| origin.until <= now));
+    Ok(holds.into_iter().collect())
 }
 
 /// Removes all that was kept for a write.

@@ -2,7 +2,8 @@
 //!
 //! Takes a folder; gives a watch whose changes are fetched by number. Promise: a watch belongs to one
 //! agent, holds a bounded number of changes and says when it dropped some, never tells of what the
-//! gateway keeps for itself, and looks through the descriptor that was opened and not through a path.
+//! gateway keeps for itself or of what the rules in force hide from its agent, and looks through the descriptor
+//! that was opened and not through a path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,10 +19,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{AgentName, Clock, Timestamp};
+use tokio::sync::Notify;
 
 use super::arguments::{Arguments, Glob, odd};
 use super::open::{kind, open_below};
 use super::roots::{Place, Scope, is_own};
+use super::sight::Sight;
 use super::walk::Walk;
 
 /// Changes a watch holds.
@@ -32,7 +35,7 @@ const PER_AGENT: usize = 16;
 const FOLDERS: usize = 8_192;
 
 /// What happened to a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// It appeared.
@@ -46,7 +49,7 @@ pub enum ChangeKind {
 }
 
 /// One change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Change {
     /// Counts the changes of the watch, from one.
     pub number: u64,
@@ -55,22 +58,28 @@ pub struct Change {
     /// To what.
     pub path: String,
     /// When we heard of it.
+    #[serde(serialize_with = "in_words")]
+    #[schemars(with = "String")]
     pub at: Timestamp,
 }
 
 /// What a watch saw.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Changes {
     /// In order.
     pub events: Vec<Change>,
     /// Whether changes after the number asked for were dropped because there were too many.
     pub overflow: bool,
+    /// The number to go on after.
+    pub last: u64,
 }
 
 /// All watches.
 pub(crate) struct Watches {
     clock: Arc<dyn Clock>,
     table: Mutex<BTreeMap<String, Watch>>,
+    /// Something changed somewhere.
+    pub heard: Arc<Notify>,
 }
 
 /// A watch to begin.
@@ -80,11 +89,14 @@ pub(crate) struct Begin<'a> {
     pub place: Place,
     pub watch_id: String,
     pub arguments: Arguments<'a>,
+    /// What its agent may see below the folder.
+    pub sight: Sight,
 }
 
 #[derive(Debug)]
 struct Watch {
     agent: AgentName,
+    sight: Sight,
     seen: Arc<Mutex<Seen>>,
     /// Its own: the kernel gives one folder only one number, so shared watchers would take each other's changes.
     _watcher: RecommendedWatcher,
@@ -114,7 +126,7 @@ impl fmt::Debug for Watches {
 impl Watches {
     /// No watches yet.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, table: Mutex::default() }
+        Self { clock, table: Mutex::default(), heard: Arc::default() }
     }
 
     /// Begins a watch.
@@ -156,25 +168,34 @@ impl Watches {
             Ok(watcher)
         });
         let watcher = watcher.map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
-        table.insert(begin.watch_id.clone(), Watch { agent: begin.agent.clone(), seen, _watcher: watcher });
+        table.insert(
+            begin.watch_id.clone(),
+            Watch { agent: begin.agent.clone(), sight: begin.sight, seen, _watcher: watcher },
+        );
         Ok(json!({"watch_id": begin.watch_id, "path": place.path, "recursive": recursive}))
     }
 
     fn watcher(&self, seen: Arc<Mutex<Seen>>) -> Result<RecommendedWatcher, notify::Error> {
-        let clock = Arc::clone(&self.clock);
-        let take = move |event: Result<Event, notify::Error>| match event {
-            Ok(event) if !event.need_rescan() => lock(&seen).take(&event, clock.now()),
-            Ok(_) | Err(_) => lock(&seen).lose(),
+        let (clock, heard) = (Arc::clone(&self.clock), Arc::clone(&self.heard));
+        let take = move |event: Result<Event, notify::Error>| {
+            match event {
+                Ok(event) if !event.need_rescan() => lock(&seen).take(&event, clock.now()),
+                Ok(_) | Err(_) => lock(&seen).lose(),
+            }
+            heard.notify_waiters();
         };
         RecommendedWatcher::new(take, notify::Config::default().with_follow_symlinks(false))
     }
 
-    /// What a watch of this agent saw after a number.
-    pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
+    /// What a watch of this agent saw after a number, as far as the rules in force let it see that.
+    pub fn changes(&self, scope: &Scope, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
         let table = lock(&self.table);
-        let seen = lock(&table.get(watch_id).filter(|watch| watch.agent == *agent)?.seen);
-        let events = seen.changes.iter().filter(|change| change.number > after).cloned().collect();
-        Some(Changes { events, overflow: seen.dropped > after })
+        let watch = table.get(watch_id).filter(|watch| watch.agent == *agent)?;
+        let sight = watch.sight.renewed(scope, self.clock.now());
+        let seen = lock(&watch.seen);
+        let later = seen.changes.iter().filter(|change| change.number > after);
+        let events = later.filter(|change| sight.sees(&change.path)).cloned().collect();
+        Some(Changes { events, overflow: seen.dropped > after, last: seen.last.max(after) })
     }
 
     /// Ends a watch of this agent.
@@ -239,6 +260,10 @@ fn change_kind(kind: &EventKind) -> Option<ChangeKind> {
         }
         EventKind::Any | EventKind::Access(_) | EventKind::Other => None,
     }
+}
+
+fn in_words<S: serde::Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(at)
 }
 
 fn kind_of(word: &str) -> Result<ChangeKind, Refusal> {

@@ -115,7 +115,7 @@ fn counters_survive_a_restart_and_are_counted_once() {
     across_restarts(|place| {
         let world = place.open("gw-1");
         let hourly = Window { limit: 100, span: Span::from_hours(1) };
-        let rates = vec![Rate { rule: "agents/clerk.yaml:3".into(), window: hourly }];
+        let rates = vec![Rate { rule: "agents/clerk.yaml:3".into(), window: hourly, on_exceed: None }];
         world.admit(Admission { weight: 3, rates: rates.clone(), ..world.mail("clerk", "one") });
         drop(world);
         let world = place.open("gw-1");

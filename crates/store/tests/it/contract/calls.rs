@@ -70,7 +70,10 @@ fn a_call_that_ends_at_once_has_one_entry_that_says_how_and_why() {
 fn a_read_counts_for_its_rates_and_leaves_its_message() {
     everywhere(|world| {
         let window = Window { limit: 100, span: Span::from_hours(1) };
-        let rates = vec![Rate { rule: "a:1".into(), window }, Rate { rule: "a:2".into(), window }];
+        let rates = vec![
+            Rate { rule: "a:1".into(), window, on_exceed: None },
+            Rate { rule: "a:2".into(), window, on_exceed: None },
+        ];
         let told = Message {
             id: message(world),
             topic: "call.notify".into(),

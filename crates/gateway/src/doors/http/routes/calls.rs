@@ -5,7 +5,7 @@ use sluice_store::Role;
 
 use super::{APPROVER, CALL, HOLDS, WAIT, handler, shape};
 use crate::doors::http::route::{Access, Param, Route};
-use crate::doors::http::{calls, events, openapi, sessions, status, views};
+use crate::doors::http::{calls, events, openapi, sessions, status, views, watches};
 use crate::rooms::identity::Wish;
 
 /// The routes.
@@ -139,6 +139,32 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(views::SessionView))],
         refusals: &[Code::IdentitySession, Code::StoreNotFound, Code::StoreConflict],
         handler: handler!(sessions::clear),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/watches/{watch_id}",
+        name: "readWatch",
+        about: "Gives what a watch of this agent saw, if wanted after waiting for the first change.",
+        access: Access::Agent,
+        stops: false,
+        query: &[Param { name: "after", kind: "integer", about: "Only changes after this number." }, WAIT],
+        body: None,
+        answers: &[(200, shape!(watches::Seen))],
+        refusals: &[Code::FilesNoWatch, Code::IdentityPaused],
+        handler: handler!(watches::show),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/watches/{watch_id}",
+        name: "endWatch",
+        about: "Ends a watch of this agent.",
+        access: Access::Agent,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(204, None)],
+        refusals: &[Code::FilesNoWatch, Code::IdentityPaused],
+        handler: handler!(watches::end),
     },
     Route {
         method: "GET",

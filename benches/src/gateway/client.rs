@@ -1,0 +1,108 @@
+//! Clients: connections that are kept, each waiting for its answer before it asks again.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// Connections to one server.
+pub struct Crowd {
+    streams: Vec<TcpStream>,
+}
+
+/// What a run of requests took.
+pub struct Run {
+    /// From the first request to the last answer.
+    pub wall: Duration,
+    /// Each request, in milliseconds.
+    pub millis: Vec<f64>,
+}
+
+/// A request with a body.
+pub fn post(path: &str, token: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// A request without one.
+pub fn get(path: &str, token: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes()
+}
+
+impl Crowd {
+    /// Connects so many clients.
+    pub fn connect(runtime: &Runtime, address: SocketAddr, clients: usize) -> anyhow::Result<Self> {
+        let streams = runtime.block_on(async {
+            let mut streams = Vec::new();
+            for _ in 0..clients {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                streams.push(stream);
+            }
+            anyhow::Ok(streams)
+        })?;
+        Ok(Self { streams })
+    }
+
+    /// Has all requests answered; any other status than the wanted one is an error.
+    pub fn run(&mut self, runtime: &Runtime, requests: Vec<Vec<u8>>, wanted: u16) -> anyhow::Result<Run> {
+        let queue = Arc::new(Mutex::new(VecDeque::from(requests)));
+        let streams = std::mem::take(&mut self.streams);
+        let began = Instant::now();
+        let (streams, millis) = runtime.block_on(async {
+            let mut clients = JoinSet::new();
+            for mut stream in streams {
+                let queue = Arc::clone(&queue);
+                clients.spawn(async move {
+                    let mut millis = Vec::new();
+                    let mut buffer = Vec::with_capacity(4096);
+                    loop {
+                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                        let Some(request) = next else { return anyhow::Ok((stream, millis)) };
+                        let asked = Instant::now();
+                        let status = exchange(&mut stream, &request, &mut buffer).await?;
+                        millis.push(asked.elapsed().as_secs_f64() * 1e3);
+                        let text = String::from_utf8_lossy(&buffer);
+                        anyhow::ensure!(status == wanted, "answered {status} instead of {wanted}: {text}");
+                    }
+                });
+            }
+            let (mut streams, mut all) = (Vec::new(), Vec::new());
+            while let Some(ended) = clients.join_next().await {
+                let (stream, millis) = ended??;
+                streams.push(stream);
+                all.extend(millis);
+            }
+            anyhow::Ok((streams, all))
+        })?;
+        self.streams = streams;
+        Ok(Run { wall: began.elapsed(), millis })
+    }
+}
+
+/// One request and its whole answer; gives the status.
+pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> anyhow::Result<u16> {
+    stream.write_all(request).await?;
+    buffer.clear();
+    loop {
+        let read = stream.read_buf(buffer).await?;
+        anyhow::ensure!(read > 0, "the server closed: {}", String::from_utf8_lossy(buffer));
+        let Some(end) = buffer.windows(4).position(|part| part == b"\r\n\r\n") else { continue };
+        let head = std::str::from_utf8(buffer.get(..end).unwrap_or_default())?.to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = length.context("an answer without a length")?.trim().parse()?;
+        if buffer.len() >= end + 4 + length {
+            return Ok(head.split(' ').nth(1).context("no status")?.parse()?);
+        }
+    }
+}

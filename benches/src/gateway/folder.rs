@@ -1,0 +1,147 @@
+//! A gateway's folder: configuration, rules, an agent and an operator, on one of the engines.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sluice_core::ids::KeyId;
+use sluice_core::{Actor, AgentName, Clock, NodeName, PersonName, Span, Timestamp};
+use sluice_gateway::keys::{KindWord, Token};
+use sluice_store::{KeyKind, NewKey, Role, Store};
+use sluice_testkit::postgres::Database;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::server::{RealEntropy, RealIds};
+use crate::load::{self, WallClock};
+use crate::machine;
+
+/// Where rows are kept.
+pub enum Engine {
+    /// In a file; the folder is the floor's.
+    File(TempDir),
+    /// On a server; one database for us, one for the floor.
+    Server(Database, Database),
+}
+
+impl Engine {
+    /// SQLite.
+    pub fn file() -> anyhow::Result<Self> {
+        Ok(Self::File(load::folder()?))
+    }
+
+    /// PostgreSQL, if there is a server.
+    pub fn server() -> Option<Self> {
+        machine::server()?;
+        Some(Self::Server(Database::fresh()?, Database::fresh()?))
+    }
+
+    pub fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    /// For people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "SQLite",
+            Self::Server(..) => "PostgreSQL",
+        }
+    }
+
+    /// What the floor is told: a file or an address.
+    pub fn floor(&self) -> String {
+        match self {
+            Self::File(folder) => folder.path().join("floor.db").display().to_string(),
+            Self::Server(_, floor) => floor.url().to_owned(),
+        }
+    }
+}
+
+/// One gateway's folder.
+pub struct Folder {
+    folder: TempDir,
+    agent_key: String,
+    operator_token: String,
+}
+
+/// A clock that stands: everything admitted by it is due at one instant.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing(pub Timestamp);
+
+impl Clock for Standing {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn since_boot(&self) -> Span {
+        Span::ZERO
+    }
+}
+
+impl Folder {
+    /// Made, with one agent and one operator.
+    pub fn new(runtime: &Runtime, engine: &Engine) -> anyhow::Result<Self> {
+        let folder = load::folder()?;
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("policies/agents"))?;
+        std::fs::create_dir_all(root.join("data"))?;
+        std::fs::write(root.join("policies/org.yaml"), "defaults: {tier: approval_required}\n")?;
+        std::fs::write(
+            root.join("policies/agents/clerk.yaml"),
+            "rules:\n  - {capability: \"filesystem.*\", tier: blocked}\n  - {capability: alerts.send, tier: autonomous, \
+             conditions: {severity_in: [info, warning]}}\n  - {capability: \"state.*\", tier: autonomous}\n",
+        )?;
+        let database = match engine {
+            Engine::File(_) => String::new(),
+            Engine::Server(ours, _) => format!("database: {{url: \"{}\"}}\n", ours.url()),
+        };
+        let config = format!(
+            "node: bench\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\ndata: data\npolicies: policies\nlog: {{level: error}}\n\
+             disk: {{low: 1MB/0%, stop: 1MB/0%}}\nholds: {{delays: {{\"alerts.*\": 1h}}}}\n\
+             batch: {{services: {{alerts: {{limit: 100000000}}}}}}\n{database}"
+        );
+        std::fs::write(root.join("sluice.yaml"), config)?;
+        let store = match engine {
+            Engine::File(_) => Self::store_at(root, Arc::new(WallClock))?,
+            Engine::Server(ours, _) => Store::open_server(ours.url(), NodeName::new("bench")?)?,
+        };
+        let (agent_key, operator_token) = runtime.block_on(async {
+            store.add_agent(clerk()?, "asks much".into(), ana()?).await?;
+            let agent = key(&store, KeyKind::Agent(clerk()?), KindWord::Agent).await?;
+            let admin = KeyKind::Operator(PersonName::new("ana")?, Role::Admin);
+            anyhow::Ok((agent, key(&store, admin, KindWord::Operator).await?))
+        })?;
+        Ok(Self { folder, agent_key, operator_token })
+    }
+
+    /// The store in such a folder, by this clock. One process at a time.
+    pub fn store_at(root: &Path, clock: Arc<dyn Clock>) -> anyhow::Result<Store> {
+        Ok(Store::open_file(&root.join("data/sluice.db"), NodeName::new("bench")?, clock)?)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn agent_key(&self) -> &str {
+        &self.agent_key
+    }
+
+    pub fn operator_token(&self) -> &str {
+        &self.operator_token
+    }
+}
+
+pub fn clerk() -> anyhow::Result<AgentName> {
+    Ok(AgentName::new("clerk")?)
+}
+
+fn ana() -> anyhow::Result<Actor> {
+    Ok(Actor::Operator(PersonName::new("ana")?))
+}
+
+async fn key(store: &Store, kind: KeyKind, word: KindWord) -> anyhow::Result<String> {
+    let token = Token::generate(word, &RealEntropy);
+    let id = KeyId::mint(&RealIds);
+    store.issue_key(NewKey { id, kind, label: None, hash: token.hash(), expires_at: None, by: ana()? }).await?;
+    Ok(token.expose().to_owned())
+}

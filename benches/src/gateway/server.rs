@@ -1,0 +1,237 @@
+//! Servers: the gateway and the axum floor, each as a process of its own.
+//!
+//! Takes a role by words; prints the addresses it listens at, and serves until its standard input closes, so that
+//! none outlives the measurement.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
+use sluice_gateway::config::{Around, Config};
+use sluice_gateway::open::{World, open};
+use sluice_gateway::{Phase, serve};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::folder::Engine;
+use crate::floor::{Bare, postgres, sqlite};
+use crate::load::{self, WallClock};
+
+/// Connections of the floor on PostgreSQL: as many as there are clients at most.
+const CONNECTIONS: usize = 64;
+
+/// The operating system's randomness.
+#[derive(Debug)]
+pub struct RealEntropy;
+
+impl Entropy for RealEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        // A measurement without randomness measures the same.
+        let _filled = getrandom::fill(buffer);
+    }
+}
+
+/// Ids that sort by age.
+#[derive(Debug)]
+pub struct RealIds;
+
+impl Ids for RealIds {
+    fn mint(&self) -> u128 {
+        let mut random = [0; 16];
+        RealEntropy.fill(&mut random);
+        let millis = u128::try_from(WallClock.now().as_millis()).unwrap_or(0) & 0xffff_ffff_ffff;
+        millis << 80 | u128::from_be_bytes(random) >> 48
+    }
+}
+
+/// Both clocks of the machine.
+#[derive(Debug)]
+struct RealClock(Instant);
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        WallClock.now()
+    }
+
+    fn since_boot(&self) -> Span {
+        Span::from_secs(3600) + Span::from_millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The world a gateway is opened in.
+pub fn world(clock: Arc<dyn Clock>) -> World {
+    World { clock, ids: Arc::new(RealIds), entropy: Arc::new(RealEntropy), release: "0.0.0" }
+}
+
+/// Its configuration.
+pub fn config(folder: &Path) -> anyhow::Result<Config> {
+    let around = Around { here: folder.to_path_buf(), ..Around::default() };
+    let loaded = Config::load(Some(&folder.join("sluice.yaml")), &[], &around);
+    Ok(loaded.map_err(|error| anyhow::anyhow!("{error:?}"))?.0)
+}
+
+/// The role of the gateway.
+pub fn gateway(folder: &Path) -> anyhow::Result<()> {
+    let config = config(folder)?;
+    load::runtime()?.block_on(async {
+        let (gw, _) = open(config, &world(Arc::new(RealClock(Instant::now())))).await?;
+        let bound = serve::bind(&gw).await?;
+        let addresses = format!("{} {}", bound.address()?, bound.stop_address()?);
+        let (tell, told) = watch::channel(false);
+        let served = tokio::spawn(serve::serve(Arc::clone(&gw), bound, told));
+        while gw.phase() == Phase::Starting {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        say(&addresses)?;
+        tokio::task::spawn_blocking(until_closed).await?;
+        tell.send_replace(true);
+        drop(tokio::time::timeout(Duration::from_secs(5), served).await);
+        Ok(())
+    })
+}
+
+/// What the axum handler inserts into.
+#[derive(Clone)]
+enum Rows {
+    File(sqlite::Door),
+    Server(Arc<postgres::Floor>, Arc<AtomicUsize>),
+}
+
+/// The role of the floor.
+pub fn floor(engine: &str) -> anyhow::Result<()> {
+    load::runtime()?.block_on(async {
+        let rows = if engine.starts_with("postgres") {
+            let floor = postgres::Floor::at(engine, CONNECTIONS).await?;
+            Rows::Server(Arc::new(floor), Arc::default())
+        } else {
+            Rows::File(sqlite::Floor::rows(Path::new(engine))?.forever()?)
+        };
+        let app = Router::new().route("/", get(async || "hello")).route("/insert", post(insert)).with_state(rows);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        say(&format!("{address} {address}"))?;
+        let ended = async {
+            drop(tokio::task::spawn_blocking(until_closed).await);
+        };
+        let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
+        tokio::select! {
+            served = async { axum::serve(listener, app).await } => served?,
+            () = ended => {}
+        }
+        Ok(())
+    })
+}
+
+/// One row, durable; nothing else.
+async fn insert(State(rows): State<Rows>, body: Bytes) -> (StatusCode, &'static str) {
+    let row = Bare { id: RealIds.mint().to_be_bytes(), body: body.to_vec() };
+    let done = match rows {
+        Rows::File(door) => door.insert(row).await,
+        Rows::Server(floor, next) => match floor.inserter(next.fetch_add(1, Ordering::Relaxed)) {
+            Ok(inserter) => inserter.insert(row).await,
+            Err(error) => Err(error),
+        },
+    };
+    match done {
+        Ok(()) => (StatusCode::ACCEPTED, "{\"status\":\"held\"}"),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+    }
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+fn until_closed() {
+    let mut rest = Vec::new();
+    let _closed = std::io::stdin().read_to_end(&mut rest);
+}
+
+/// A server in a process of its own. Ends with this value.
+pub struct Child {
+    process: std::process::Child,
+    main: SocketAddr,
+    stop: SocketAddr,
+    /// From its start to the first moment it takes calls.
+    pub ready: Duration,
+}
+
+impl Child {
+    /// The gateway of this folder.
+    pub fn gateway(folder: &Path) -> anyhow::Result<Self> {
+        Self::start(&["gateway", &folder.display().to_string()])
+    }
+
+    /// The floor on this engine.
+    pub fn floor(engine: &Engine) -> anyhow::Result<Self> {
+        Self::start(&["floor", &engine.floor()])
+    }
+
+    fn start(words: &[&str]) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().context("a pipe")?).read_line(&mut line)?;
+        let ready = began.elapsed();
+        let (main, stop) = line.trim().split_once(' ').with_context(|| format!("{words:?} did not start: {line}"))?;
+        Ok(Self { process, main: main.parse()?, stop: stop.parse()?, ready })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.main
+    }
+
+    pub fn stop_address(&self) -> SocketAddr {
+        self.stop
+    }
+
+    /// Processor time of the whole process so far.
+    pub fn processor(&self) -> anyhow::Result<Duration> {
+        let process = self.process.id();
+        let mut nanos = 0;
+        for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+            nanos += text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+        }
+        // Exact, but without threads that have ended; the process's own count has them, in hundredths of a second.
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks: u64 = [11, 12].iter().filter_map(|place| fields.get(*place)?.parse::<u64>().ok()).sum();
+        Ok(Duration::from_nanos(nanos).max(Duration::from_millis(ticks * 10)))
+    }
+
+    /// Memory in MB: now (`VmRSS`) or at most (`VmHWM`).
+    pub fn memory(&self, which: &str) -> anyhow::Result<f64> {
+        memory_of(&self.process.id().to_string(), which)
+    }
+}
+
+/// Memory of a process in MB.
+pub fn memory_of(process: &str, which: &str) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(which)).context("no such line")?;
+    let kibibytes: f64 = line.trim_start_matches(':').split_whitespace().next().context("no figure")?.parse()?;
+    Ok(kibibytes * 1024.0 / 1e6)
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ended = self.process.wait();
+    }
+}

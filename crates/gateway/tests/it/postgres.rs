@@ -1,0 +1,15 @@
+//! The same stories, on a PostgreSQL server.
+
+pub mod house {
+    pub use crate::house::*;
+    pub type House = HouseOn<OnServer>;
+}
+
+#[path = "freeze.rs"]
+mod freeze;
+#[path = "races.rs"]
+mod races;
+#[path = "runaway.rs"]
+mod runaway;
+#[path = "walk.rs"]
+mod walk;
