@@ -64,7 +64,9 @@ pub enum QueryError {
     #[error("a search has at most {MOST} parts and {LONGEST} bytes")]
     TooLong,
     /// A filter that does not exist.
-    #[error("there is no filter `{0}:`; known are from, to, subject, label, before, after, is, has; to search for the words, put them in quotes")]
+    #[error(
+        "there is no filter `{0}:`; known are from, to, subject, label, before, after, is, has; to search for the words, put them in quotes"
+    )]
     UnknownFilter(String),
     /// A filter without a value.
     #[error("`{0}:` needs a value right after it")]
@@ -147,7 +149,8 @@ fn part(text: &str) -> (Part<'_>, &str) {
         let (value, rest) = inside.split_once('"').unwrap_or((inside, ""));
         return (Part { not, filter, value, quoted: true }, rest);
     }
-    let (value, rest) = text.split_at_checked(text.find(char::is_whitespace).unwrap_or(text.len())).unwrap_or((text, ""));
+    let (value, rest) =
+        text.split_at_checked(text.find(char::is_whitespace).unwrap_or(text.len())).unwrap_or((text, ""));
     (Part { not, filter, value, quoted: false }, rest)
 }
 
@@ -238,7 +241,8 @@ mod tests {
 
     #[test]
     fn filters_and_words_are_told_apart() {
-        let query = parse("from:ana invoice \"due soon\" subject:\"Q3 report\" label:Work is:unread has:attachment").unwrap();
+        let query =
+            parse("from:ana invoice \"due soon\" subject:\"Q3 report\" label:Work is:unread has:attachment").unwrap();
         assert_eq!(
             query.terms,
             [
