@@ -31,6 +31,7 @@ mod prune;
 mod recent;
 mod recovery;
 mod release;
+pub mod replica;
 mod results;
 mod rollbacks;
 mod seen;
