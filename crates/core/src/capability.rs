@@ -186,6 +186,34 @@ impl Capability {
         self.params.iter().filter(move |param| param.kind == kind)
     }
 
+    /// Its arguments as a JSON Schema.
+    #[must_use]
+    pub fn input_schema(&self) -> Value {
+        if let Some(schema) = &self.schema {
+            return schema.clone();
+        }
+        let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
+        let shape = |kind| match kind {
+            ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => {
+                serde_json::json!({"type": "string"})
+            }
+            ParamKind::Integer => serde_json::json!({"type": "integer"}),
+            ParamKind::Number => serde_json::json!({"type": "number"}),
+            ParamKind::Boolean => serde_json::json!({"type": "boolean"}),
+            ParamKind::Recipients => serde_json::json!({"anyOf": [{"type": "string"}, texts()]}),
+            ParamKind::Objects | ParamKind::Texts => texts(),
+            ParamKind::Object => serde_json::json!({"type": "object"}),
+            ParamKind::Any => serde_json::json!({}),
+        };
+        let properties: Map<String, Value> =
+            self.params.iter().map(|param| (param.name.clone(), shape(param.kind))).collect();
+        let required: Vec<&str> =
+            self.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
+        serde_json::json!({
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        })
+    }
+
     /// The key that keeps writes to one object in order, if the call names one.
     #[must_use]
     pub fn object_key(&self, account: Option<&str>, arguments: &Map<String, Value>) -> Option<String> {

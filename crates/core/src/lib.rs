@@ -19,6 +19,7 @@ pub mod hex;
 pub mod hold;
 pub mod ids;
 pub mod json;
+pub mod mail;
 pub mod policy;
 pub mod proxy;
 pub mod recipients;

@@ -248,32 +248,5 @@ pub fn describe(spec: &Capability) -> Value {
 /// The arguments of a capability as a JSON Schema.
 #[must_use]
 pub fn input_schema(spec: &Capability) -> Value {
-    if let Some(schema) = &spec.schema {
-        return schema.clone();
-    }
-    let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
-    let properties: serde_json::Map<String, Value> = spec
-        .params
-        .iter()
-        .map(|param| {
-            let shape = match param.kind {
-                ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => {
-                    serde_json::json!({"type": "string"})
-                }
-                ParamKind::Integer => serde_json::json!({"type": "integer"}),
-                ParamKind::Number => serde_json::json!({"type": "number"}),
-                ParamKind::Boolean => serde_json::json!({"type": "boolean"}),
-                ParamKind::Recipients => serde_json::json!({"anyOf": [{"type": "string"}, texts()]}),
-                ParamKind::Objects | ParamKind::Texts => texts(),
-                ParamKind::Object => serde_json::json!({"type": "object"}),
-                ParamKind::Any => serde_json::json!({}),
-            };
-            (param.name.clone(), shape)
-        })
-        .collect();
-    let required: Vec<&str> =
-        spec.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
-    serde_json::json!({
-        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-    })
+    spec.input_schema()
 }

@@ -4,9 +4,11 @@
 //! that counts, and a scripted agent. Time is the demo's own, so that nobody waits. Every line it
 //! prints is a fact it has just checked; when one does not hold, the demo fails.
 
+mod letters;
 mod mailbox;
 mod scenes;
 mod stage;
+mod upstream;
 
 use std::io::Write;
 
@@ -19,6 +21,30 @@ use stage::Stage;
 pub struct Telling {
     /// Keep the folder with its database and export.
     pub keep: bool,
+}
+
+/// How many messages the demo's mailbox has.
+const MESSAGES: u64 = 5_012;
+
+/// Serves the demo's mailbox alone, until the process is stopped: for whoever wants to try a client on it.
+///
+/// # Errors
+/// When the address cannot be used.
+pub fn serve_mailbox(out: &mut dyn Write, address: std::net::SocketAddr) -> anyhow::Result<()> {
+    anyhow::ensure!(address.ip().is_loopback(), "the demo's mailbox is for this machine only");
+    let clock = std::sync::Arc::new(crate::system::SystemClock);
+    let mailbox = letters::mailbox(MESSAGES, sluice_core::Clock::now(clock.as_ref()).as_millis());
+    let upstream = std::sync::Arc::new(upstream::Upstream::new(mailbox, clock));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::bind(address).await.context("the address is not free")?;
+        let address = listener.local_addr()?;
+        writeln!(out, "{} with {MESSAGES} messages: http://{address}/gmail/v1/users/me/", letters::OWNER)?;
+        writeln!(out, "sign in at http://{address}/o/oauth2/v2/auth, tokens from http://{address}/token")?;
+        out.flush()?;
+        upstream::serve(upstream, listener).await;
+        Ok(())
+    })
 }
 
 /// Tells the whole story.

@@ -35,6 +35,7 @@ mod prune;
 mod recent;
 mod recovery;
 mod release;
+pub mod replica;
 mod requests;
 mod results;
 mod rollbacks;

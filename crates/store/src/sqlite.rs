@@ -437,7 +437,7 @@ impl rusqlite::ToSql for Val {
 }
 
 /// Folds the library's errors into ours. Texts of the engine may quote values, so they stay inside.
-fn fault(error: rusqlite::Error) -> StoreError {
+pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::DiskFull,
         Some(ErrorCode::ReadOnly) => StoreError::ReadOnly,

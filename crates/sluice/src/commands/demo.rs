@@ -16,12 +16,19 @@ pub(crate) struct Demo {
     /// Keep the folder with the database and the export
     #[arg(long)]
     keep: bool,
+    /// Serve the demo's mailbox alone at this address, for trying a mail client on it
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    mailbox: Option<std::net::SocketAddr>,
 }
 
 impl Demo {
     pub(crate) fn run(self, _screen: &Screen) -> Result<Exit, Failure> {
         // So far no scene waits for a person, so both ways of telling are the same.
         let _ = self.headless;
+        if let Some(address) = self.mailbox {
+            let served = demo::serve_mailbox(&mut anstream::stdout().lock(), address);
+            return served.map(|()| Exit::Ok).map_err(|error| Failure::new(Exit::Failed, format!("{error:#}")));
+        }
         let told = demo::run(&mut anstream::stdout().lock(), Telling { keep: self.keep });
         told.map_err(|error| {
             Failure::new(Exit::Failed, "a scene did not end as it must")

@@ -1,0 +1,136 @@
+//! From the arguments of a write to the mail it means.
+//!
+//! Takes a write and, for an answer or a forward, the mail it is about; gives a letter. Promise: who gets it
+//! is exactly whom the arguments name; without them an answer goes to the sender, never to an address that
+//! only the sender's own `Reply-To` brought up from another domain.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sluice_core::hex;
+use sluice_core::mail::Address;
+
+use crate::adapter::{Blob, Write};
+use crate::mime::{Letter, RawMail, addressees};
+use crate::trouble::Trouble;
+
+/// Largest mail Gmail takes, less the room its encoding needs.
+const MOST_BYTES: usize = 18 << 20;
+
+/// A new mail.
+pub fn fresh<'w>(write: &'w Write, me: &str) -> Result<Letter<'w>, Trouble> {
+    let to = addressees(write.arguments.get("to"))?;
+    if to.is_empty() {
+        return Err(Trouble::invalid("there is nobody to send it to"));
+    }
+    Ok(Letter { to, subject: argument(write, "subject").to_owned(), ..common(write, me)? })
+}
+
+/// An answer.
+pub fn answer<'w>(write: &'w Write, me: &str, original: &RawMail) -> Result<Letter<'w>, Trouble> {
+    let mut letter = common(write, me)?;
+    letter.to = addressees(write.arguments.get("to"))?;
+    if letter.to.is_empty() {
+        letter.to = vec![sender(original).ok_or_else(|| Trouble::invalid("the message has no sender to answer"))?];
+    }
+    if write.arguments.get("reply_all").and_then(Value::as_bool) == Some(true) {
+        let others = original.mail.to.iter().chain(&original.mail.cc).map(|person| person.address.clone());
+        let known: Vec<String> = letter.to.iter().chain(&letter.cc).map(|known| known.to_ascii_lowercase()).collect();
+        for other in others {
+            let lower = other.to_ascii_lowercase();
+            if lower != me.to_ascii_lowercase() && !known.contains(&lower) && !letter.cc.contains(&other) {
+                letter.cc.extend(addressees(Some(&Value::String(other)))?);
+            }
+        }
+    }
+    let subject = &original.mail.subject;
+    let again = subject.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("re:"));
+    letter.subject = if again { subject.clone() } else { format!("Re: {subject}") };
+    letter.references.clone_from(&original.references);
+    letter.references.extend(original.mail.message_id.clone());
+    Ok(letter)
+}
+
+/// A mail passed on, with what came with it.
+pub fn forward<'w>(write: &'w Write, me: &str, original: RawMail) -> Result<Letter<'w>, Trouble> {
+    let mut letter = common(write, me)?;
+    letter.to = addressees(write.arguments.get("to"))?;
+    if letter.to.is_empty() {
+        return Err(Trouble::invalid("there is nobody to send it to"));
+    }
+    let mail = original.mail;
+    let again = mail.subject.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("fwd:"));
+    letter.subject = if again { mail.subject.clone() } else { format!("Fwd: {}", mail.subject) };
+    let list = |people: &[Address]| people.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let from = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let note = std::mem::take(&mut letter.text);
+    letter.text = format!(
+        "{note}\n\n---------- Forwarded message ---------\nFrom: {from}\nSubject: {}\nTo: {}\n\n{}",
+        mail.subject,
+        list(&mail.to),
+        original.text.unwrap_or_default(),
+    );
+    let mut files: Vec<Blob> = Vec::new();
+    if let Some(html) = original.html {
+        files.push(Blob { name: "message.html".into(), media_type: "text/html".into(), bytes: html.into_bytes() });
+    }
+    let attached = mail.attachments.into_iter().zip(original.contents);
+    files.extend(attached.map(|(about, bytes)| Blob {
+        name: about.name.unwrap_or_else(|| "attachment".into()),
+        media_type: about.media_type,
+        bytes,
+    }));
+    if files.iter().map(|file| file.bytes.len()).sum::<usize>() > MOST_BYTES {
+        return Err(Trouble::invalid("the message is too large to be passed on"));
+    }
+    letter.files = files;
+    Ok(letter)
+}
+
+/// What every mail has.
+fn common<'w>(write: &'w Write, me: &str) -> Result<Letter<'w>, Trouble> {
+    let from = argument(write, "from");
+    if !from.is_empty() && from != "me" && !from.eq_ignore_ascii_case(me) {
+        return Err(Trouble::invalid("the connected account sends as itself only"));
+    }
+    Ok(Letter {
+        op: &write.op,
+        at: write.at,
+        from: me.to_owned(),
+        cc: addressees(write.arguments.get("cc"))?,
+        bcc: addressees(write.arguments.get("bcc"))?,
+        text: argument(write, "body").to_owned(),
+        html: write.arguments.get("body_html").and_then(Value::as_str).map(str::to_owned),
+        files: files(write)?,
+        ..Letter::default()
+    })
+}
+
+fn argument<'w>(write: &'w Write, name: &str) -> &'w str {
+    write.arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The files the arguments name. What was handed over must be, to the byte, what the hash says.
+fn files(write: &Write) -> Result<Vec<Blob>, Trouble> {
+    let named = write.arguments.get("attachments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let hashed: Vec<(String, &Blob)> =
+        write.blobs.iter().map(|blob| (hex::encode(&Sha256::digest(&blob.bytes)), blob)).collect();
+    let find = |wanted: &Value| {
+        let wanted = wanted.as_str().map(|text| text.strip_prefix("sha256:").unwrap_or(text))?;
+        hashed.iter().find(|(hash, _)| hash.eq_ignore_ascii_case(wanted)).map(|(_, blob)| (*blob).clone())
+    };
+    let found: Option<Vec<Blob>> = named.iter().map(find).collect();
+    let found = found.ok_or_else(|| Trouble::invalid("an attachment is not there under the hash that names it"))?;
+    if found.iter().map(|file| file.bytes.len()).sum::<usize>() > MOST_BYTES {
+        return Err(Trouble::invalid("the attachments are too large"));
+    }
+    Ok(found)
+}
+
+// SECURITY: `Reply-To` is the sender's word. It is followed within the sender's own domain only; else an
+// answer that policy judged as going to the sender would go to whomever the sender likes.
+fn sender(original: &RawMail) -> Option<String> {
+    let from = original.mail.from.as_ref()?.address.clone();
+    let domain = |address: &str| address.rsplit_once('@').map(|(_, domain)| domain.to_ascii_lowercase());
+    let wished = original.reply_to.first().map(|person| person.address.clone());
+    Some(wished.filter(|wished| domain(wished) == domain(&from)).unwrap_or(from))
+}

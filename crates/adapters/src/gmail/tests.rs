@@ -1,0 +1,117 @@
+//! The adapter against answers written down by hand: what the demo's service never does.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use super::Gmail;
+use crate::adapter::{Change, Cursor, SyncAdapter as _, SyncTrouble};
+use crate::net::{Net, NetError, Reply, Request};
+use crate::trouble::Cause;
+
+/// Answers in order; each is for a path that holds these words.
+struct Script(VecDeque<(&'static str, Result<(u16, Value), NetError>)>);
+
+impl Net for Script {
+    fn exchange(&mut self, request: Request) -> Result<Reply, NetError> {
+        let (wanted, answer) = self.0.pop_front().unwrap_or_else(|| panic!("not expected: {}", request.path));
+        assert!(request.path.contains(wanted), "{} instead of {wanted}", request.path);
+        answer.map(|(status, body)| Reply { status, headers: Vec::new(), body: body.to_string().into_bytes() })
+    }
+}
+
+fn script(answers: impl IntoIterator<Item = (&'static str, Result<(u16, Value), NetError>)>) -> Script {
+    Script(answers.into_iter().collect())
+}
+
+fn gmail() -> Gmail {
+    Gmail::new("me@alder.example").unwrap()
+}
+
+fn since(history: &str, page: Option<&str>) -> Cursor {
+    Cursor(json!({"since": {"history": history, "page": page, "skip": 0}}).to_string())
+}
+
+#[test]
+fn a_message_too_large_to_be_let_in_is_kept_with_its_head() {
+    let headers = json!([{"name": "From", "value": "Li <li@x.example>"}, {"name": "Subject", "value": "Big\r\nX: y"}]);
+    let head = json!({"id": "m1", "threadId": "t1", "labelIds": ["INBOX"], "internalDate": "5000", "sizeEstimate": 26_000_000,
+        "payload": {"headers": headers}});
+    let feed = json!({"history": [{"messagesAdded": [{"message": {"id": "m1"}}]}], "historyId": "9"});
+    let mut net = script([
+        ("/history", Ok((200, feed))),
+        ("/labels", Ok((200, json!({"labels": []})))),
+        ("/messages/m1?format=raw", Err(NetError::TooLarge)),
+        ("/messages/m1?format=metadata", Ok((200, head))),
+    ]);
+    let page = gmail().changes(&mut net, Some(&since("7", None))).unwrap();
+    let Some(Change::Put(item)) = page.changes.last() else { panic!("{page:?}") };
+    let open = crate::mime::open(item);
+    assert!(open.mail.cut);
+    assert_eq!((open.mail.size, open.mail.received), (26_000_000, 5_000));
+    assert_eq!(open.mail.from.map(|from| from.address).as_deref(), Some("li@x.example"));
+    assert_eq!(open.mail.subject, "BigX: y", "a header cannot bring another one");
+}
+
+#[test]
+fn history_positions_are_texts_and_may_be_larger_than_any_number() {
+    let feed = json!({"historyId": "999999999999999999999"});
+    let mut net = script([("startHistoryId=888888888888888888888", Ok((200, feed)))]);
+    let page = gmail().changes(&mut net, Some(&since("888888888888888888888", None))).unwrap();
+    assert!(page.next.0.contains("999999999999999999999") && !page.more);
+}
+
+#[test]
+fn without_a_profile_the_newest_message_says_where_the_feed_begins() {
+    let newest = json!({"messages": [{"id": "m9", "threadId": "t"}]});
+    let mut net = script([
+        ("/profile", Ok((404, json!({})))),
+        ("/messages?maxResults=1&", Ok((200, newest))),
+        ("/messages/m9?format=minimal", Ok((200, json!({"id": "m9", "historyId": "77"})))),
+        ("/labels", Ok((200, json!({})))),
+        ("/messages?maxResults=50", Ok((200, json!({"resultSizeEstimate": 0})))),
+    ]);
+    let page = gmail().changes(&mut net, None).unwrap();
+    assert_eq!((page.next, page.more), (since("77", None), true));
+}
+
+#[test]
+fn a_page_of_the_feed_that_is_forgotten_is_read_from_the_beginning_and_a_feed_that_is_means_a_fresh_copy() {
+    let mut net = script([
+        ("pageToken=old", Ok((404, json!({})))),
+        ("startHistoryId=5&maxResults=50", Ok((200, json!({"historyId": "6"})))),
+    ]);
+    assert_eq!(gmail().changes(&mut net, Some(&since("5", Some("old")))).unwrap().next, since("6", None));
+    let mut net = script([("startHistoryId=5", Ok((404, json!({}))))]);
+    assert_eq!(gmail().changes(&mut net, Some(&since("5", None))), Err(SyncTrouble::Expired));
+}
+
+#[test]
+fn entries_of_one_message_become_one_change() {
+    let entry = |what: &str, id: &str| json!({what: [{"message": {"id": id}}]});
+    let feed = json!({"historyId": "9", "history": [
+        entry("labelsAdded", "a"), entry("messagesAdded", "b"), entry("labelsRemoved", "b"), entry("messagesDeleted", "b"),
+        entry("labelsRemoved", "a"),
+    ]});
+    let mut net = script([
+        ("/history", Ok((200, feed))),
+        ("/labels", Ok((200, json!({})))),
+        ("/messages/a?format=minimal", Ok((200, json!({"id": "a", "labelIds": ["INBOX", "UNREAD"]})))),
+    ]);
+    let page = gmail().changes(&mut net, Some(&since("7", None))).unwrap();
+    let labels = vec!["INBOX".to_owned(), "UNREAD".to_owned()];
+    let expected =
+        [Change::LabelNames(vec![]), Change::Gone { id: "b".into() }, Change::Labels { id: "a".into(), labels }];
+    assert_eq!(page.changes, expected);
+}
+
+#[test]
+fn a_limit_means_later_and_a_missing_permission_means_a_person() {
+    let reason = |reason: &str| json!({"error": {"errors": [{"reason": reason}]}});
+    let mut net = script([("/history", Ok((403, reason("rateLimitExceeded"))))]);
+    let answer = gmail().changes(&mut net, Some(&since("7", None)));
+    assert!(matches!(answer, Err(SyncTrouble::Later(why)) if why.cause == Cause::RateLimited));
+    let mut net = script([("/history", Ok((403, reason("insufficientPermissions"))))]);
+    let answer = gmail().changes(&mut net, Some(&since("7", None)));
+    assert!(matches!(answer, Err(SyncTrouble::Stopped(why)) if why.cause == Cause::Permission));
+}

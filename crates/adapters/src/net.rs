@@ -1,0 +1,188 @@
+//! One exchange with a service, as an adapter sees it.
+//!
+//! Takes a method, a path and a body; gives status, headers and body, or how far it got. The host, the
+//! credential, the limits and the leak scan are on the other side of this trait. Promise: one call is at
+//! most one request, and an error says whether the request can have had an effect.
+
+use serde::{Deserialize, Serialize};
+
+/// What to do with the object at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// Look.
+    Get,
+    /// Make or do.
+    Post,
+    /// Replace.
+    Put,
+    /// Remove.
+    Delete,
+}
+
+impl Method {
+    /// As on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A request without host and credential: those are not the adapter's business.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// What to do.
+    pub method: Method,
+    /// Path and query, percent-encoded, beginning with a slash.
+    pub path: String,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// How far an exchange got before it broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The name was not found.
+    Dns,
+    /// No connection.
+    Connect,
+    /// No secure connection.
+    Tls,
+    /// A connection, and not a byte of the request was written.
+    BeforeFirstByte,
+    /// Some of the request was written.
+    After,
+    /// All of it was written, and the answer did not arrive whole.
+    Reply,
+}
+
+impl Phase {
+    /// All phases, in order.
+    pub const ALL: [Self; 6] = [Self::Dns, Self::Connect, Self::Tls, Self::BeforeFirstByte, Self::After, Self::Reply];
+
+    /// Whether it is proven that the service saw nothing.
+    #[must_use]
+    pub const fn nothing_left(self) -> bool {
+        match self {
+            Self::Dns | Self::Connect | Self::Tls | Self::BeforeFirstByte => true,
+            Self::After | Self::Reply => false,
+        }
+    }
+}
+
+/// An exchange without an answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetError {
+    /// It broke.
+    #[error("the connection broke ({0:?})")]
+    Broken(Phase),
+    /// Our own way out did not let it pass: limit, allow-list, breaker, leak. Nothing left.
+    #[error("not let out: {code}")]
+    Denied {
+        /// The refusal's stable code.
+        code: String,
+        /// When it may be tried again, in seconds.
+        retry_after_s: Option<u64>,
+    },
+    /// The answer was larger than is let in. The request had its effect.
+    #[error("the answer is too large")]
+    TooLarge,
+}
+
+/// The way to the service: one blocking exchange at a time.
+pub trait Net {
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// When there is no answer; the error says how far it got.
+    fn exchange(&mut self, request: Request) -> Result<Reply, NetError>;
+}
+
+impl Request {
+    /// A look.
+    #[must_use]
+    pub fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::Get, path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// A post of JSON.
+    #[must_use]
+    pub fn post(path: impl Into<String>, body: &serde_json::Value) -> Self {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Self { method: Method::Post, path: path.into(), headers, body: body.to_string().into_bytes() }
+    }
+
+    /// A post without a body.
+    #[must_use]
+    pub fn post_empty(path: impl Into<String>) -> Self {
+        Self { method: Method::Post, path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// A removal.
+    #[must_use]
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self { method: Method::Delete, path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+}
+
+impl Reply {
+    /// The first header of this name (lower case).
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A text as one segment of a path or one value of a query.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            for nibble in [byte >> 4, byte & 15] {
+                out.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0').to_ascii_uppercase());
+            }
+        }
+    }
+    // A segment of dots alone would mean another place.
+    if out.chars().all(|c| c == '.') { out.replace('.', "%2E") } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_leaves_its_segment() {
+        assert_eq!(escape("a/b?c#d%e f"), "a%2Fb%3Fc%23d%25e%20f");
+        assert_eq!((escape(".."), escape("é")), ("%2E%2E".into(), "%C3%A9".into()));
+    }
+
+    #[test]
+    fn only_the_first_four_phases_prove_that_nothing_left() {
+        assert_eq!(Phase::ALL.map(Phase::nothing_left), [true, true, true, true, false, false]);
+    }
+}

@@ -1,0 +1,248 @@
+//! The mailbox behind the demo: the needed part of the Gmail API over HTTP, on this machine.
+//!
+//! Takes requests, keeps a mailbox with threads, labels, drafts, trash and a change feed, counts every call
+//! and fails on command. Promise: what fails "after" was done and what fails "before" was not, so that a test
+//! can compare what somebody believes with what happened.
+
+mod api;
+mod drafts;
+mod faults;
+mod mailbox;
+mod oauth;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use sluice_core::Clock;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+pub use faults::{Failing, When};
+pub use mailbox::Mailbox;
+
+use faults::Faults;
+use oauth::Oauth;
+
+/// Largest request, as the real service has it.
+const LARGEST: usize = 40 << 20;
+
+/// The service.
+pub struct Upstream {
+    inner: Mutex<Inner>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Inner {
+    mailbox: Mailbox,
+    oauth: Oauth,
+    faults: Faults,
+    calls: BTreeMap<String, u64>,
+}
+
+/// A request, read.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub method: String,
+    pub path: String,
+    pub query: Vec<(String, String)>,
+    pub token: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// What is answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+}
+
+impl Answer {
+    fn ok(body: Value) -> Self {
+        Self { status: 200, headers: Vec::new(), body }
+    }
+
+    fn error(status: u16, reason: &str, message: &str) -> Self {
+        let errors = json!([{"domain": "global", "reason": reason, "message": message}]);
+        Self {
+            status,
+            headers: Vec::new(),
+            body: json!({"error": {"code": status, "message": message, "errors": errors}}),
+        }
+    }
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("calls", &self.calls()).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// A service with this mailbox.
+    pub fn new(mailbox: Mailbox, clock: Arc<dyn Clock>) -> Self {
+        let inner = Inner { mailbox, oauth: Oauth::default(), faults: Faults::default(), calls: BTreeMap::new() };
+        Self { inner: Mutex::new(inner), clock }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many requests there were in all.
+    pub fn calls(&self) -> u64 {
+        self.lock().calls.values().sum()
+    }
+
+    /// How many requests there were of each kind, such as `POST drafts/send`.
+    #[cfg(test)]
+    pub fn calls_by_kind(&self) -> BTreeMap<String, u64> {
+        self.lock().calls.clone()
+    }
+
+    /// Looks at or changes the mailbox as its owner, past the API.
+    #[cfg(test)]
+    pub fn as_owner<Out>(&self, look: impl FnOnce(&mut Mailbox, i64) -> Out) -> Out {
+        let now = self.clock.now().as_millis();
+        look(&mut self.lock().mailbox, now)
+    }
+
+    /// Makes the next requests of a kind fail.
+    #[cfg(test)]
+    pub fn fail(&self, failing: Failing) {
+        self.lock().faults.add(failing);
+    }
+
+    /// A token that works, without the browser.
+    #[cfg(test)]
+    pub fn token(&self) -> String {
+        let now = self.clock.now().as_millis();
+        self.lock().oauth.grant(now)
+    }
+
+    /// Answers one request; nothing where the answer is to be lost.
+    fn answer(&self, ask: &Ask) -> Option<Answer> {
+        let now = self.clock.now().as_millis();
+        let mut inner = self.lock();
+        let Inner { mailbox, oauth, faults, calls } = &mut *inner;
+        if ask.path == "/__control" {
+            return Some(control(faults, calls, mailbox, ask));
+        }
+        let kind = api::kind(ask);
+        *calls.entry(kind.clone()).or_default() += 1;
+        if let Some(answer) = oauth.answer(ask, now) {
+            return Some(answer);
+        }
+        let fault = faults.take(&kind);
+        match fault {
+            Some(fault) if fault.when == When::Before => return fault.answer(),
+            Some(_) | None => {}
+        }
+        if !ask.token.as_deref().is_some_and(|token| oauth.knows(token, now)) {
+            return Some(Answer::error(401, "authError", "Invalid Credentials"));
+        }
+        let done = api::answer(mailbox, ask, now);
+        match fault {
+            Some(fault) => fault.answer(),
+            None => Some(done),
+        }
+    }
+}
+
+/// What tests and the demo's own panel ask from outside: `POST /__control`.
+fn control(faults: &mut Faults, calls: &BTreeMap<String, u64>, mailbox: &mut Mailbox, ask: &Ask) -> Answer {
+    let wish: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
+    if let Some(failing) = Failing::read(&wish) {
+        faults.add(failing);
+    }
+    if wish.get("expire_history") == Some(&Value::Bool(true)) {
+        mailbox.expire_history();
+    }
+    let total: u64 = calls.values().sum();
+    Answer::ok(json!({"calls": total, "by_kind": calls, "sent": mailbox.sent(), "messages": mailbox.len()}))
+}
+
+/// Serves until the listener is dropped with its task.
+pub async fn serve(upstream: Arc<Upstream>, listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        while connections.try_join_next().is_some() {}
+        let _ignored = stream.set_nodelay(true);
+        let upstream = Arc::clone(&upstream);
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let upstream = Arc::clone(&upstream);
+                async move { respond(&upstream, request).await }
+            });
+            let builder = hyper::server::conn::http1::Builder::new();
+            let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// The connection is closed without a word: that is what a lost answer looks like.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the answer is lost")]
+struct Lost;
+
+async fn respond(upstream: &Upstream, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Lost> {
+    let (head, body) = request.into_parts();
+    let Ok(body) = Limited::new(body, LARGEST).collect().await else {
+        return Ok(respond_with(&Answer::error(413, "tooLarge", "Request too large")));
+    };
+    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let token = header("authorization").and_then(|text| text.strip_prefix("Bearer ")).map(str::to_owned);
+    let ask = Ask {
+        method: head.method.as_str().to_owned(),
+        path: head.uri.path().to_owned(),
+        query: form(head.uri.query().unwrap_or_default()),
+        token,
+        body: body.to_bytes().to_vec(),
+    };
+    upstream.answer(&ask).map(|answer| respond_with(&answer)).ok_or(Lost)
+}
+
+fn respond_with(answer: &Answer) -> Response<Full<Bytes>> {
+    let body = if answer.body.is_null() { Bytes::new() } else { Bytes::from(answer.body.to_string()) };
+    let mut builder = Response::builder().status(answer.status).header("content-type", "application/json");
+    for (name, value) in &answer.headers {
+        builder = builder.header(name, value);
+    }
+    builder.body(Full::new(body)).unwrap_or_else(|_| Response::new(Full::new(Bytes::new())))
+}
+
+/// Names and values of a query or a form.
+pub fn form(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (plain(name), plain(value)))
+        .collect()
+}
+
+/// A percent-encoded text as it was meant.
+pub fn plain(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+                let value =
+                    digit().zip(digit()).map_or(b'?', |(high, low)| u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                bytes.push(value);
+            }
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

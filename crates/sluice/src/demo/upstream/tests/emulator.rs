@@ -1,0 +1,110 @@
+//! The adapter against a Gmail that somebody else wrote: `emulate`, started as `crates/testkit/counterparts/gmail` says.
+//!
+//! `SLUICE_TEST_GMAIL_EMULATOR` names its address, such as `127.0.0.1:4713`. Where it is known to differ from the
+//! real service (a history it never forgets), nothing is tried.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use sluice_adapters::adapter::{Adapter, Write};
+use sluice_adapters::conformance::{self, Stage};
+use sluice_adapters::gmail::Gmail;
+use sluice_adapters::net::{Net, Request};
+use sluice_core::capability::Capability;
+
+use super::http::Http;
+use super::write;
+
+const ME: &str = "/gmail/v1/users/me";
+/// Of the seed beside the launcher.
+const TOKEN: &str = "sluice_test_token";
+
+struct Theirs {
+    gmail: Gmail,
+    net: Http,
+    given: u64,
+    drafting: bool,
+    /// Names are of this run: the service remembers those before it.
+    run: u128,
+    start: String,
+}
+
+impl Theirs {
+    fn ask(&mut self, request: Request) -> Value {
+        let reply = self.net.exchange(request).unwrap();
+        assert!(reply.status < 300, "{} {}", reply.status, String::from_utf8_lossy(&reply.body));
+        serde_json::from_slice(&reply.body).unwrap_or_default()
+    }
+
+    fn receive(&mut self, subject: &str) -> String {
+        use base64::Engine as _;
+        let raw = format!(
+            "From: Li <li@northpeak.example>\r\nTo: testuser@example.com\r\nSubject: {subject}\r\n\
+             Message-ID: <{}.{}@x.example>\r\n\r\nHello\r\n",
+            self.run, self.given
+        );
+        let raw = base64::engine::general_purpose::URL_SAFE.encode(raw);
+        let body = json!({"raw": raw, "labelIds": ["INBOX", "UNREAD"]});
+        self.ask(Request::post(format!("{ME}/messages"), &body))["id"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Stage for Theirs {
+    fn parts(&mut self) -> (&dyn Adapter, &mut dyn Net) {
+        (&self.gmail, &mut self.net)
+    }
+
+    fn write(&mut self, capability: &Capability) -> Write {
+        self.given += 1;
+        let n = self.given;
+        self.drafting = capability.name.as_str() == "email.draft";
+        let id = self.receive(&format!("Question {n}"));
+        let arguments = match capability.name.as_str() {
+            "email.send" | "email.draft" => {
+                json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": format!("Text {n}\n")})
+            }
+            "email.reply" => json!({"message_id": id, "body": format!("Answer {n}")}),
+            "email.forward" => json!({"message_id": id, "to": ["tom@alderfinch.example"], "body": "see below"}),
+            "email.delete" => json!({"message_id": id}),
+            "email.bulk_delete" => json!({"message_ids": [id]}),
+            _ => json!({"message_id": id, "add_labels": ["Work"], "remove_labels": ["INBOX"]}),
+        };
+        let op = format!("buf_{}_{n}", self.run);
+        write(&op, capability.name.as_str(), arguments)
+    }
+
+    fn effects(&mut self) -> u64 {
+        let count = |list: &Value, name: &str| list[name].as_array().map_or(0, Vec::len);
+        let sent = self.ask(Request::get(format!("{ME}/messages?labelIds=SENT&maxResults=500")));
+        let drafts = self.ask(Request::get(format!("{ME}/drafts?maxResults=500")));
+        let path = format!("{ME}/history?startHistoryId={}&maxResults=500", self.start);
+        let feed = self.ask(Request::get(path));
+        let entries = feed["history"].as_array().cloned().unwrap_or_default();
+        let labels: usize = entries.iter().map(|e| count(e, "labelsAdded") + count(e, "labelsRemoved")).sum();
+        let drafts = if self.drafting { count(&drafts, "drafts") } else { 0 };
+        (count(&sent, "messages") + drafts + labels) as u64
+    }
+
+    fn expire(&mut self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn the_adapter_keeps_its_promises_at_somebody_elses_gmail() {
+    #[expect(clippy::disallowed_methods, reason = "a test: where its counterpart is comes from outside")]
+    let Ok(address) = std::env::var("SLUICE_TEST_GMAIL_EMULATOR") else {
+        drop(writeln!(std::io::stderr(), "skipped: SLUICE_TEST_GMAIL_EMULATOR is not set"));
+        return;
+    };
+    #[expect(clippy::disallowed_methods, reason = "a test: the service outlives it, so its names must differ")]
+    let run = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let net = Http::at(address.parse().unwrap(), TOKEN);
+    let gmail = Gmail::new("testuser@example.com").unwrap();
+    let mut stage = Theirs { gmail, net, given: 0, drafting: false, run, start: String::new() };
+    let id = stage.receive("first");
+    let first = stage.ask(Request::get(format!("{ME}/messages/{id}?format=minimal")));
+    stage.start = first["historyId"].as_str().unwrap().to_owned();
+    let findings = conformance::check(&mut stage);
+    assert!(findings.is_empty(), "{findings:#?}");
+}

@@ -1,0 +1,373 @@
+//! The local copy of a connected mailbox: reads never touch the service.
+//!
+//! Takes batches of cleaned mail with the cursor they lead to, gives answers to searches. One SQLite file per
+//! copy, read on the calling thread through connections that are handed from reader to reader. Promise: rows
+//! and cursor move in one transaction; a copy that has to be made anew is made beside the old one, which
+//! answers until the new one is whole.
+
+mod apply;
+mod copy;
+mod packing;
+mod rank;
+mod search;
+mod snippet;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use sluice_core::Timestamp;
+use sluice_core::mail::Mail;
+use sluice_core::mail::query::Query;
+
+use crate::error::StoreError;
+use copy::Copy;
+
+/// The file that says which copy answers.
+const POINTER: &str = "current";
+
+/// Who reads. An agent gets a stub of what is withheld.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// An agent.
+    Agent,
+    /// A person.
+    Person,
+}
+
+/// In which order messages are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    Newest,
+    /// The best first.
+    Ranked,
+}
+
+/// A search.
+#[derive(Debug, Clone, Copy)]
+pub struct Search<'q> {
+    /// For what.
+    pub query: &'q Query,
+    /// In which order.
+    pub order: Order,
+    /// At most so many, up to [`MOST_HITS`].
+    pub limit: usize,
+    /// After so many.
+    pub offset: usize,
+    /// For whom.
+    pub reader: Reader,
+}
+
+/// Most messages of one answer.
+pub const MOST_HITS: usize = 100;
+
+/// A message as a search shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// The service's id.
+    pub id: String,
+    /// Its thread.
+    pub thread: String,
+    /// When the service got it, in milliseconds.
+    pub received: i64,
+    /// Its sender as people read it.
+    pub sender: String,
+    /// Its subject.
+    pub subject: String,
+    /// Where the words were found, or how it begins.
+    pub snippet: String,
+    /// The service's ids of its labels.
+    pub labels: Vec<String>,
+    /// Whether it is unread.
+    pub unread: bool,
+    /// Whether files came with it.
+    pub attachment: bool,
+    /// Whether it is withheld from agents; sender, subject and snippet are empty then.
+    pub withheld: bool,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hits {
+    /// In order.
+    pub hits: Vec<Hit>,
+    /// Whether there are more.
+    pub more: bool,
+    /// Among how many messages the best were chosen: all that match, or the newest of them.
+    pub ranked_over: Option<usize>,
+    /// How fresh all of this is.
+    pub freshness: Freshness,
+}
+
+/// How far the copy is behind the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Freshness {
+    /// When it was last known to be as the service is.
+    pub synced_at: Option<Timestamp>,
+    /// Whether everything was copied at least once.
+    pub complete: bool,
+    /// Messages copied by the first sync.
+    pub done: u64,
+    /// Messages there are, by the service's own estimate.
+    pub total: Option<u64>,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A message as it is now.
+    Put(Box<Mail>),
+    /// Only its labels are other ones.
+    Labels {
+        /// Which message.
+        id: String,
+        /// All it has now.
+        labels: Vec<String>,
+    },
+    /// It is gone.
+    Gone {
+        /// Which message.
+        id: String,
+    },
+    /// The names of the labels: id and name.
+    LabelNames(Vec<(String, String)>),
+}
+
+/// Changes that belong together, and where the copy stands after them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// In order.
+    pub changes: Vec<Change>,
+    /// Where the adapter goes on.
+    pub cursor: String,
+    /// When the copy was as the service is, if it is now.
+    pub synced_at: Option<Timestamp>,
+    /// How far the first sync is: messages done, and how many there are.
+    pub progress: Option<(u64, Option<u64>)>,
+}
+
+/// The copy of one connection.
+#[derive(Debug)]
+pub struct Replica {
+    folder: PathBuf,
+    current: RwLock<Arc<Copy>>,
+}
+
+/// A copy that is being made beside the one that answers.
+#[derive(Debug)]
+pub struct Shadow {
+    generation: u64,
+    copy: Copy,
+}
+
+impl Replica {
+    /// Opens the copy in a folder of its own, or begins one.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be used, or the file is damaged: it can then be deleted and made anew.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unavailable)?;
+        let generation = match fs::read_to_string(folder.join(POINTER)) {
+            Ok(text) => {
+                text.trim().parse().map_err(|_| StoreError::Damaged { detail: "the pointer to the copy".into() })?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 1,
+            Err(error) => return Err(unavailable(error)),
+        };
+        let copy = Copy::open(&file(folder, generation), generation)?;
+        let this = Self { folder: folder.to_path_buf(), current: RwLock::new(Arc::new(copy)) };
+        this.sweep(generation);
+        Ok(this)
+    }
+
+    /// Deletes what is left of earlier copies. A later one is a shadow that is not finished.
+    fn sweep(&self, current: u64) {
+        for generation in 1..current {
+            remove(&file(&self.folder, generation));
+        }
+    }
+
+    fn copy(&self) -> Arc<Copy> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks; if the copy was swapped meanwhile, looks again in the new one.
+    fn look<Out>(&self, look: impl Fn(&Copy) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
+        let copy = self.copy();
+        match look(&copy) {
+            Err(StoreError::Unavailable(_)) if !Arc::ptr_eq(&copy, &self.copy()) => look(&self.copy()),
+            answer => answer,
+        }
+    }
+
+    /// Searches.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn search(&self, search: &Search<'_>) -> Result<Hits, StoreError> {
+        self.look(|copy| search::run(copy, search))
+    }
+
+    /// One message, whole. For an agent, one that is withheld has neither names nor text.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, id: &str, reader: Reader) -> Result<Option<Mail>, StoreError> {
+        self.look(|copy| copy.with_reader(|connection| copy::get(connection, id, reader)))
+    }
+
+    /// The messages of a thread, oldest first, at most [`MOST_HITS`].
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn thread(&self, thread: &str, reader: Reader) -> Result<Vec<Mail>, StoreError> {
+        self.look(|copy| copy.with_reader(|connection| copy::thread(connection, thread, reader)))
+    }
+
+    /// Labels: id and name.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(String, String)> {
+        self.copy().labels().iter().map(|label| (label.id.clone(), label.name.clone())).collect()
+    }
+
+    /// How fresh it is.
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        self.copy().freshness()
+    }
+
+    /// Where the adapter goes on; nothing before the first batch.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cursor(&self) -> Result<Option<String>, StoreError> {
+        self.copy().cursor()
+    }
+
+    /// How many messages it holds.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn count(&self) -> Result<u64, StoreError> {
+        self.look(Copy::count)
+    }
+
+    /// Applies changes and their cursor, all or nothing. Applying them again changes nothing.
+    ///
+    /// # Errors
+    /// When they cannot be written; then none of them is.
+    pub fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+        apply::batch(&self.copy(), batch)
+    }
+
+    /// Lets agents see a message that was withheld.
+    ///
+    /// # Errors
+    /// When there is no such message, or it cannot be written.
+    pub fn release(&self, id: &str) -> Result<(), StoreError> {
+        apply::release(&self.copy(), id)
+    }
+
+    /// Begins a fresh copy beside this one, or goes on with one that was begun.
+    ///
+    /// # Errors
+    /// When its file cannot be made.
+    pub fn shadow(&self) -> Result<Shadow, StoreError> {
+        let generation = self.copy().generation + 1;
+        let path = file(&self.folder, generation);
+        let copy = match Copy::open(&path, generation) {
+            // Half a file is of no use: begin again.
+            Err(StoreError::Damaged { .. }) => {
+                remove(&path);
+                Copy::open(&path, generation)?
+            }
+            other => other?,
+        };
+        Ok(Shadow { generation, copy })
+    }
+
+    /// The fresh copy answers from now on; the old one is deleted.
+    ///
+    /// # Errors
+    /// When the change cannot be made to last; then the old one goes on answering.
+    pub fn swap(&self, shadow: Shadow) -> Result<(), StoreError> {
+        let Shadow { generation, copy } = shadow;
+        copy.settle()?;
+        let (path, fresh) = (self.folder.join(POINTER), self.folder.join("current.new"));
+        let write = || -> std::io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            file.write_all(format!("{generation}\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)?;
+            fs::File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(unavailable)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(copy);
+        self.sweep(generation);
+        Ok(())
+    }
+
+    /// Gives up a copy that was begun: its cursor has expired, and it has to begin again.
+    pub fn abandon(&self, shadow: Shadow) {
+        let path = file(&self.folder, shadow.generation);
+        drop(shadow);
+        remove(&path);
+    }
+
+    /// Deletes the copy for good.
+    ///
+    /// # Errors
+    /// When something of it cannot be deleted.
+    pub fn destroy(self) -> Result<(), StoreError> {
+        let folder = self.folder.clone();
+        drop(self);
+        fs::remove_dir_all(folder).map_err(unavailable)
+    }
+}
+
+impl Shadow {
+    /// Applies changes and their cursor to the copy that is being made.
+    ///
+    /// # Errors
+    /// As [`Replica::apply`].
+    pub fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+        apply::batch(&self.copy, batch)
+    }
+
+    /// Where it stands: an interrupted one goes on here.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cursor(&self) -> Result<Option<String>, StoreError> {
+        self.copy.cursor()
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        self.copy.freshness()
+    }
+}
+
+fn file(folder: &Path, generation: u64) -> PathBuf {
+    folder.join(format!("copy-{generation}.db"))
+}
+
+fn remove(path: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        // What cannot be deleted now is tried again at the next start.
+        drop(fs::remove_file(name));
+    }
+}
+
+fn unavailable(error: std::io::Error) -> StoreError {
+    StoreError::Unavailable(Box::new(error))
+}

@@ -1,0 +1,315 @@
+//! Writing into a copy: rows, words and cursor in one transaction.
+//!
+//! Promise: a batch is applied whole or not at all; applied twice it is as if applied once; labels change
+//! without touching the index of words.
+
+use std::fmt::Write as _;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use sluice_core::mail::{Mail, words};
+
+use super::copy::{self, ATTACHMENT, CUT, Copy, HIDDEN, UNREAD, WITHHELD, Writer};
+use super::packing::{self, Packer, Unpacker};
+use super::{Batch, Change, Reader};
+use crate::error::StoreError;
+use crate::sqlite::fault;
+
+/// Before a word that stands in this part of a message. Signs nobody types; texts are rid of them first.
+pub const FROM: char = '\u{e001}';
+pub const TO: char = '\u{e002}';
+pub const SUBJECT: char = '\u{e003}';
+
+/// Messages of one second that keep their order exactly.
+const PER_SECOND: i64 = 16;
+/// Latest second that has a place: the year 10000.
+const LAST_SECOND: i64 = 253_402_300_800;
+/// Messages after which a dictionary is learnt.
+const ENOUGH_TO_LEARN: i64 = 2_000;
+/// Longest beginning shown in lists, in characters.
+const PREVIEW: usize = 100;
+/// Seconds whose next free key is remembered.
+const REMEMBERED: usize = 100_000;
+
+/// The smallest key of a moment.
+pub fn key_at(millis: i64) -> i64 {
+    millis.div_euclid(1000).clamp(0, LAST_SECOND) * PER_SECOND
+}
+
+/// Applies a batch.
+pub fn batch(copy: &Copy, batch: &Batch) -> Result<(), StoreError> {
+    let mut writer = copy.writer();
+    let writer = &mut *writer;
+    writer.connection.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
+    let done = changes(writer, batch).and_then(|()| writer.connection.execute_batch("COMMIT").map_err(fault));
+    if let Err(error) = done {
+        drop(writer.connection.execute_batch("ROLLBACK"));
+        // A key that was given to a row that is not there any more must not be skipped for ever.
+        writer.next_key.clear();
+        return Err(error);
+    }
+    copy.refresh(&writer.connection)
+}
+
+/// Shows a withheld message to agents.
+pub fn release(copy: &Copy, id: &str) -> Result<(), StoreError> {
+    let found = copy.with_reader(|opened| copy::get(opened, id, Reader::Person))?;
+    let mut mail = found.ok_or(StoreError::NotFound { what: "message" })?;
+    mail.withheld.clear();
+    let mut writer = copy.writer();
+    let writer = &mut *writer;
+    writer.connection.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
+    let done = put(writer, &mail).and_then(|()| writer.connection.execute_batch("COMMIT").map_err(fault));
+    if done.is_err() {
+        drop(writer.connection.execute_batch("ROLLBACK"));
+    }
+    done
+}
+
+fn changes(writer: &mut Writer, batch: &Batch) -> Result<(), StoreError> {
+    learn(writer)?;
+    for change in &batch.changes {
+        match change {
+            Change::Put(mail) => put(writer, mail)?,
+            Change::Labels { id, labels } => relabel(&writer.connection, id, labels)?,
+            Change::Gone { id } => remove(&writer.connection, id)?,
+            Change::LabelNames(names) => name_labels(&writer.connection, names)?,
+        }
+    }
+    let (done, total) = batch.progress.map_or((None, None), |(done, total)| (Some(done), total));
+    let number = |value: Option<u64>| value.and_then(|n| i64::try_from(n).ok());
+    let synced = batch.synced_at.map(sluice_core::Timestamp::as_millis);
+    // The first moment at which the copy is as the service is makes it complete, for good.
+    let sql = "UPDATE sync SET cursor = ?1, synced_at = coalesce(?2, synced_at), complete = complete OR ?2 IS NOT NULL, \
+        done = coalesce(?3, done), total = coalesce(?4, total)";
+    let mut statement = writer.connection.prepare_cached(sql).map_err(fault)?;
+    statement.execute(params![batch.cursor, synced, number(done), number(total)]).map_err(fault)?;
+    Ok(())
+}
+
+/// Learns a dictionary once there is enough to learn from.
+fn learn(writer: &mut Writer) -> Result<(), StoreError> {
+    if writer.packer.is_none() {
+        let sql = "SELECT n, bytes FROM dictionaries ORDER BY n DESC LIMIT 1";
+        let known: Option<(i64, Vec<u8>)> =
+            writer.connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(fault)?;
+        if let Some((n, bytes)) = known {
+            writer.packer = Some(Packer::new(n, &bytes)?);
+            return Ok(());
+        }
+        let count: i64 =
+            writer.connection.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0)).map_err(fault)?;
+        if count < ENOUGH_TO_LEARN {
+            return Ok(());
+        }
+        let (mut samples, mut unpacker) = (Vec::new(), Unpacker::default());
+        let sql = "SELECT dictionary, length, packed FROM bodies WHERE length < 16384 ORDER BY key DESC LIMIT ?1";
+        let mut statement = writer.connection.prepare(sql).map_err(fault)?;
+        let mut rows = statement.query([ENOUGH_TO_LEARN]).map_err(fault)?;
+        while let Some(row) = rows.next().map_err(fault)? {
+            let packed: Vec<u8> = row.get(2).map_err(fault)?;
+            let about = (row.get(0).map_err(fault)?, row.get(1).map_err(fault)?, packed.as_slice());
+            samples.push(copy::body(&writer.connection, &mut unpacker, about)?.to_vec());
+        }
+        let learnt = packing::dictionary(&samples).unwrap_or_default();
+        let sql = "INSERT INTO dictionaries (n, bytes) VALUES (1, ?1)";
+        writer.connection.execute(sql, [&learnt]).map_err(fault)?;
+        writer.packer = Some(Packer::new(1, &learnt)?);
+    }
+    Ok(())
+}
+
+fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
+    let connection = &writer.connection;
+    let sql = "SELECT key, received, size, subject, flags FROM messages WHERE id = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(fault)?;
+    let known = statement
+        .query_row([&mail.id], |row| {
+            let same = row.get::<_, i64>(1)? == mail.received
+                && row.get::<_, i64>(2)? == signed(mail.size)
+                && row.get_ref(3)?.as_str().is_ok_and(|subject| subject == mail.subject)
+                && (row.get::<_, i64>(4)? & (WITHHELD | CUT)) == (flags(mail) & (WITHHELD | CUT));
+            Ok(same)
+        })
+        .optional()
+        .map_err(fault)?;
+    drop(statement);
+    match known {
+        // A message never changes at the service; only its labels do.
+        Some(true) => return relabel(connection, &mail.id, &mail.labels),
+        Some(false) => remove(connection, &mail.id)?,
+        None => {}
+    }
+    let key = free_key(writer, mail.received)?;
+    let connection = &writer.connection;
+    let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let sender = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let row = params![
+        key,
+        mail.id,
+        mail.thread,
+        mail.received,
+        sender,
+        mail.subject,
+        preview(&mail.text),
+        mail.labels.join(" "),
+        flags(mail),
+        signed(mail.size)
+    ];
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
+    set_labels(connection, key, &mail.labels)?;
+    let sql = "INSERT INTO words (rowid, text) VALUES (?1, ?2)";
+    let text = indexed(mail, &sender);
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params![key, text])).map_err(fault)?;
+    let plain = packing::plain(mail)?;
+    let packed = match &mut writer.packer {
+        Some(packer) => packer.pack(&plain)?,
+        None => Packer::new(0, &[])?.pack(&plain)?,
+    };
+    let sql = "INSERT INTO bodies (key, dictionary, length, packed) VALUES (?1, ?2, ?3, ?4)";
+    let row = params![key, packed.dictionary, packed.length, packed.bytes];
+    writer.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
+    Ok(())
+}
+
+fn signed(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+fn flags(mail: &Mail) -> i64 {
+    let of = |holds: bool, flag: i64| if holds { flag } else { 0 };
+    of(!mail.attachments.is_empty(), ATTACHMENT)
+        | of(!mail.withheld.is_empty(), WITHHELD)
+        | of(mail.cut, CUT)
+        | label_flags(&mail.labels)
+}
+
+fn label_flags(labels: &[String]) -> i64 {
+    let has = |name: &str| labels.iter().any(|label| label == name);
+    (if has("UNREAD") { UNREAD } else { 0 }) | (if has("TRASH") || has("SPAM") { HIDDEN } else { 0 })
+}
+
+/// The next key of a second that nobody has.
+fn free_key(writer: &mut Writer, received: i64) -> Result<i64, StoreError> {
+    let base = key_at(received);
+    if writer.next_key.len() > REMEMBERED {
+        writer.next_key.clear();
+    }
+    let mut key = writer.next_key.get(&base).copied().unwrap_or(base);
+    let mut statement = writer.connection.prepare_cached("SELECT 1 FROM messages WHERE key = ?1").map_err(fault)?;
+    while statement.exists([key]).map_err(fault)? {
+        key += 1;
+    }
+    writer.next_key.insert(base, key + 1);
+    Ok(key)
+}
+
+fn key_of(connection: &Connection, id: &str) -> Result<Option<(i64, i64)>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT key, flags FROM messages WHERE id = ?1").map_err(fault)?;
+    statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(fault)
+}
+
+fn relabel(connection: &Connection, id: &str, labels: &[String]) -> Result<(), StoreError> {
+    // A message that is not here yet comes with its labels.
+    let Some((key, flags)) = key_of(connection, id)? else { return Ok(()) };
+    let flags = (flags & !(UNREAD | HIDDEN)) | label_flags(labels);
+    let sql = "UPDATE messages SET labels = ?2, flags = ?3 WHERE key = ?1 AND (labels <> ?2 OR flags <> ?3)";
+    let changed = connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(params![key, labels.join(" "), flags]))
+        .map_err(fault)?;
+    if changed > 0 {
+        forget_labels(connection, key)?;
+        set_labels(connection, key, labels)?;
+    }
+    Ok(())
+}
+
+fn forget_labels(connection: &Connection, key: i64) -> Result<(), StoreError> {
+    // Labels are few, so one probe for each beats an index by message.
+    let sql = "DELETE FROM labelled WHERE key = ?1 AND label IN (SELECT n FROM labels)";
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
+    Ok(())
+}
+
+fn set_labels(connection: &Connection, key: i64, labels: &[String]) -> Result<(), StoreError> {
+    for label in labels {
+        let sql = "INSERT INTO labels (id, name) VALUES (?1, ?1) ON CONFLICT (id) DO NOTHING";
+        connection.prepare_cached(sql).and_then(|mut statement| statement.execute([label])).map_err(fault)?;
+        let sql = "INSERT OR IGNORE INTO labelled (label, key) SELECT n, ?2 FROM labels WHERE id = ?1";
+        connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params![label, key]))
+            .map_err(fault)?;
+    }
+    Ok(())
+}
+
+fn remove(connection: &Connection, id: &str) -> Result<(), StoreError> {
+    let Some((key, _)) = key_of(connection, id)? else { return Ok(()) };
+    forget_labels(connection, key)?;
+    for sql in [
+        "DELETE FROM words WHERE rowid = ?1",
+        "DELETE FROM bodies WHERE key = ?1",
+        "DELETE FROM messages WHERE key = ?1",
+    ] {
+        connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
+    }
+    Ok(())
+}
+
+fn name_labels(connection: &Connection, names: &[(String, String)]) -> Result<(), StoreError> {
+    let sql = "INSERT INTO labels (id, name) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET name = excluded.name";
+    for (id, name) in names {
+        connection.prepare_cached(sql).and_then(|mut statement| statement.execute([id, name])).map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// How a text begins, on one line.
+pub fn preview(text: &str) -> String {
+    let mut out = String::with_capacity(PREVIEW + 4);
+    let mut count = 0;
+    for word in text.split_whitespace() {
+        if count > 0 {
+            out.push(' ');
+        }
+        let room = PREVIEW.saturating_sub(count);
+        out.extend(word.chars().take(room));
+        count += word.chars().count() + 1;
+        if count >= PREVIEW {
+            break;
+        }
+    }
+    out
+}
+
+/// All words of a message, each once, those of its head marked as well.
+fn indexed(mail: &Mail, sender: &str) -> String {
+    let mut all: Vec<String> = Vec::with_capacity(256);
+    let mut marked = |text: &str, mark: char| {
+        words::each(text, |word, _, _| {
+            all.push(word.to_owned());
+            let mut with = String::with_capacity(word.len() + 3);
+            with.push(mark);
+            with.push_str(word);
+            all.push(with);
+        });
+    };
+    marked(sender, FROM);
+    marked(&mail.subject, SUBJECT);
+    for person in mail.to.iter().chain(&mail.cc) {
+        marked(&person.to_string(), TO);
+    }
+    for attachment in &mail.attachments {
+        words::each(attachment.name.as_deref().unwrap_or_default(), |word, _, _| all.push(word.to_owned()));
+    }
+    words::each(&mail.text, |word, _, _| all.push(word.to_owned()));
+    all.sort_unstable();
+    all.dedup();
+    let mut text = String::with_capacity(all.len() * 8);
+    for word in &all {
+        let _never_fails = write!(text, "{word} ");
+    }
+    text
+}

@@ -1,0 +1,36 @@
+-- The local copy of one mailbox. It can be rebuilt from the service at any time.
+-- A key is the second a message was received times 16, plus a counter: order by key is order by age, and a
+-- range of days is a range of keys, in the index of words as well.
+CREATE TABLE messages (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    thread TEXT NOT NULL,
+    received INTEGER NOT NULL,
+    sender TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    preview TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    flags INTEGER NOT NULL,
+    size INTEGER NOT NULL
+) STRICT;
+CREATE INDEX messages_by_thread ON messages (thread);
+CREATE TABLE bodies (
+    key INTEGER PRIMARY KEY,
+    dictionary INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    packed BLOB NOT NULL
+) STRICT;
+CREATE TABLE labels (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT;
+CREATE TABLE labelled (label INTEGER NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (label, key)) STRICT, WITHOUT ROWID;
+CREATE TABLE dictionaries (n INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+CREATE TABLE sync (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    cursor TEXT,
+    synced_at INTEGER,
+    complete INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    total INTEGER
+) STRICT;
+INSERT INTO sync (one, cursor, synced_at, complete, done, total) VALUES (1, NULL, NULL, 0, 0, NULL);
+-- Words come in already cut and folded; nothing but which message holds which word is kept.
+CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, detail='none', tokenize='ascii');

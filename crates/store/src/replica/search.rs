@@ -1,0 +1,287 @@
+//! A query as SQL: which messages, newest first.
+//!
+//! Promise: the text of a query is only ever a bound value made of letters and digits; what is looked at is
+//! bounded, whatever is asked.
+
+use rusqlite::types::Value;
+use rusqlite::{Row, params_from_iter};
+use sluice_core::mail::query::{Field, Query, Term};
+
+use super::apply::{FROM, SUBJECT, TO, key_at};
+use super::copy::{ATTACHMENT, Copy, HIDDEN, Label, Opened, UNREAD, WITHHELD};
+use super::{Hit, Hits, MOST_HITS, Order, Reader, Search, packing, rank, snippet};
+use crate::error::StoreError;
+use crate::sqlite::fault;
+
+/// Most messages whose text is looked at to check one query.
+const MOST_EXAMINED: usize = 2_000;
+/// Messages fetched at a time while checking.
+const STEP: usize = 64;
+
+/// A row as a search reads it.
+#[derive(Debug)]
+pub struct Found {
+    pub key: i64,
+    pub hit: Hit,
+}
+
+/// Searches.
+pub fn run(copy: &Copy, search: &Search<'_>) -> Result<Hits, StoreError> {
+    let freshness = copy.freshness();
+    let labels = copy.labels();
+    let none = Hits { hits: Vec::new(), more: false, ranked_over: None, freshness };
+    let Some(plan) = Plan::new(search.query, &labels) else { return Ok(none) };
+    let (limit, offset) = (search.limit.min(MOST_HITS), search.offset);
+    copy.with_reader(|opened| {
+        let words = search.query.terms.iter().any(|term| term.field == Field::Any && !term.not);
+        let (mut found, more, ranked_over) = match search.order {
+            Order::Ranked if words => rank::best(opened, &plan, search.query, limit, offset)?,
+            Order::Ranked | Order::Newest => {
+                let (found, more) = newest(opened, &plan, limit, offset)?;
+                (found, more, None)
+            }
+        };
+        if words {
+            show_words(opened, &mut found, &search.query.terms)?;
+        }
+        let hits = found.into_iter().map(|found| shown(found, search.reader)).collect();
+        Ok(Hits { hits, more, ranked_over, freshness })
+    })
+}
+
+// SECURITY: what is withheld is found, but says nothing.
+fn shown(found: Found, reader: Reader) -> Hit {
+    let mut hit = found.hit;
+    if reader == Reader::Agent && hit.withheld {
+        hit.sender.clear();
+        hit.subject.clear();
+        hit.snippet.clear();
+    }
+    hit
+}
+
+/// A query as pieces of SQL and their values.
+#[derive(Debug)]
+pub struct Plan {
+    /// What the index of words is asked, if it is asked at all.
+    pub matching: Option<String>,
+    /// The same in subjects only.
+    pub in_subject: Option<String>,
+    labels: Vec<i64>,
+    low: i64,
+    high: i64,
+    mask: i64,
+    wanted: i64,
+    /// Terms the index cannot decide alone.
+    check: Vec<Term>,
+}
+
+impl Plan {
+    /// Nothing when a label is asked for that does not exist.
+    pub fn new(query: &Query, known: &[Label]) -> Option<Self> {
+        let mut labels = Vec::new();
+        let mut hidden_wanted = false;
+        for name in &query.labels {
+            let by_id = known.iter().find(|label| label.id.eq_ignore_ascii_case(name));
+            let label = by_id.or_else(|| known.iter().find(|label| label.name.eq_ignore_ascii_case(name)))?;
+            hidden_wanted |= label.id == "TRASH" || label.id == "SPAM";
+            labels.push(label.n);
+        }
+        let (mut mask, mut wanted) = if hidden_wanted { (0, 0) } else { (HIDDEN, 0) };
+        for (flag, asked) in [(UNREAD, query.unread), (ATTACHMENT, query.attachment)] {
+            if let Some(asked) = asked {
+                mask |= flag;
+                wanted |= if asked { flag } else { 0 };
+            }
+        }
+        // Few messages are unread, so they are walked by their label.
+        if query.unread == Some(true) && labels.is_empty() {
+            labels.extend(known.iter().find(|label| label.id == "UNREAD").map(|label| label.n));
+        }
+        let side_by_side = query.terms.iter().filter(|term| term.words.len() > 1 && term.field == Field::Any);
+        let absent = query.terms.iter().filter(|term| term.not && term.words.len() == 1);
+        let positive = query.terms.iter().any(|term| !term.not);
+        let check = side_by_side.chain(absent.filter(|_| !positive)).cloned().collect();
+        Some(Self {
+            matching: expression(&query.terms, false),
+            in_subject: expression(&query.terms, true),
+            labels,
+            low: query.after.map_or(0, |at| key_at(at.as_millis())),
+            high: query.before.map_or(i64::MAX, |at| key_at(at.as_millis())),
+            mask,
+            wanted,
+            check,
+        })
+    }
+
+    /// Whether the index cannot decide alone.
+    pub fn needs_look(&self) -> bool {
+        !self.check.is_empty()
+    }
+}
+
+/// The expression the index of words is asked; nothing without a word that must be there.
+fn expression(terms: &[Term], subjects: bool) -> Option<String> {
+    let one = |term: &Term| {
+        let mark = match term.field {
+            Field::Any if subjects => SUBJECT.to_string(),
+            Field::Any => String::new(),
+            Field::From => FROM.to_string(),
+            Field::To => TO.to_string(),
+            Field::Subject => SUBJECT.to_string(),
+        };
+        let last = term.words.len().saturating_sub(1);
+        let words = term.words.iter().enumerate().map(|(at, word)| {
+            let open = if term.open && at == last { " *" } else { "" };
+            format!("\"{mark}{word}\"{open}")
+        });
+        words.collect::<Vec<_>>().join(" AND ")
+    };
+    let all = |not: bool| -> Vec<String> {
+        // Several words that must not stand side by side may well stand apart.
+        let fits = |term: &&Term| term.not == not && !(not && term.words.len() > 1);
+        terms.iter().filter(fits).map(one).collect()
+    };
+    let (must, must_not) = (all(false), all(true));
+    if must.is_empty() {
+        return None;
+    }
+    let must = must.join(" AND ");
+    Some(if must_not.is_empty() { must } else { format!("({must}) NOT ({})", must_not.join(" OR ")) })
+}
+
+const COLUMNS: &str = "m.key, m.id, m.thread, m.received, m.sender, m.subject, m.preview, m.labels, m.flags";
+
+/// Rows of a plan below a key, newest first.
+pub fn rows(
+    opened: &Opened,
+    plan: &Plan,
+    matching: Option<&str>,
+    below: i64,
+    most: usize,
+) -> Result<Vec<Found>, StoreError> {
+    let mut values: Vec<Value> =
+        vec![plan.low.into(), plan.high.min(below).into(), plan.mask.into(), plan.wanted.into()];
+    values.push(i64::try_from(most).unwrap_or(i64::MAX).into());
+    let mut labels = plan.labels.iter();
+    let mut place = |value: Value| {
+        values.push(value);
+        values.len()
+    };
+    // The table that drives: the index of words, a label, or the messages themselves.
+    let (from, key, first) = match (matching, plan.labels.first()) {
+        (Some(text), _) => {
+            let at = place(Value::Text(text.to_owned()));
+            let from = "words w CROSS JOIN messages m ON m.key = w.rowid";
+            (from, "w.rowid", format!("words MATCH ?{at}"))
+        }
+        (None, Some(label)) => {
+            labels.next();
+            let at = place((*label).into());
+            ("labelled l CROSS JOIN messages m ON m.key = l.key", "l.key", format!("l.label = ?{at}"))
+        }
+        (None, None) => ("messages m", "m.key", "1".to_owned()),
+    };
+    let mut sql =
+        format!("SELECT {COLUMNS} FROM {from} WHERE {first} AND {key} >= ?1 AND {key} < ?2 AND (m.flags & ?3) = ?4");
+    for label in labels {
+        let at = place((*label).into());
+        sql.push_str(&format!(" AND EXISTS (SELECT 1 FROM labelled x WHERE x.label = ?{at} AND x.key = m.key)"));
+    }
+    sql.push_str(&format!(" ORDER BY {key} DESC LIMIT ?5"));
+    let mut statement = opened.connection.prepare_cached(&sql).map_err(fault)?;
+    let mut found = statement.query(params_from_iter(values)).map_err(fault)?;
+    let mut rows = Vec::with_capacity(most.min(STEP));
+    while let Some(row) = found.next().map_err(fault)? {
+        rows.push(read(row).map_err(fault)?);
+    }
+    Ok(rows)
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+    let flags: i64 = row.get(8)?;
+    let labels = row.get_ref(7)?.as_str()?.split_whitespace().map(str::to_owned).collect();
+    let hit = Hit {
+        id: row.get(1)?,
+        thread: row.get(2)?,
+        received: row.get(3)?,
+        sender: row.get(4)?,
+        subject: row.get(5)?,
+        snippet: row.get(6)?,
+        labels,
+        unread: flags & UNREAD != 0,
+        attachment: flags & ATTACHMENT != 0,
+        withheld: flags & WITHHELD != 0,
+    };
+    Ok(Found { key: row.get(0)?, hit })
+}
+
+/// The newest that fit, and whether there are more.
+fn newest(opened: &mut Opened, plan: &Plan, limit: usize, offset: usize) -> Result<(Vec<Found>, bool), StoreError> {
+    let wanted = limit.saturating_add(offset).saturating_add(1);
+    let mut found = if plan.check.is_empty() {
+        rows(opened, plan, plan.matching.as_deref(), i64::MAX, wanted)?
+    } else {
+        checked(opened, plan, wanted)?
+    };
+    let more = found.len() > limit + offset;
+    found.truncate(limit + offset);
+    found.drain(..offset.min(found.len()));
+    Ok((found, more))
+}
+
+/// The newest whose text was looked at and fits.
+pub fn checked(opened: &mut Opened, plan: &Plan, wanted: usize) -> Result<Vec<Found>, StoreError> {
+    let (mut fitting, mut below, mut examined) = (Vec::new(), i64::MAX, 0);
+    while fitting.len() < wanted && examined < MOST_EXAMINED {
+        let step = rows(opened, plan, plan.matching.as_deref(), below, STEP)?;
+        let Some(last) = step.last() else { break };
+        (below, examined) = (last.key, examined + step.len());
+        let end = step.len() < STEP;
+        for found in step {
+            if fits(opened, &found, plan)? {
+                fitting.push(found);
+            }
+        }
+        if end {
+            break;
+        }
+    }
+    Ok(fitting)
+}
+
+fn fits(opened: &mut Opened, found: &Found, plan: &Plan) -> Result<bool, StoreError> {
+    let hit = &found.hit;
+    with_text(opened, found.key, |text| {
+        plan.check.iter().all(|term| {
+            let here = |text: &str| snippet::side_by_side(text, term);
+            (here(text) || here(&hit.subject) || here(&hit.sender)) != term.not
+        })
+    })
+}
+
+/// Opens the text of a message for a look.
+pub fn with_text<Out>(opened: &mut Opened, key: i64, look: impl FnOnce(&str) -> Out) -> Result<Out, StoreError> {
+    let Opened { connection, unpacker } = opened;
+    let sql = "SELECT dictionary, length, packed FROM bodies WHERE key = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(fault)?;
+    let mut rows = statement.query([key]).map_err(fault)?;
+    let Some(row) = rows.next().map_err(fault)? else {
+        return Err(StoreError::Impossible { table: "bodies", detail: "a message without a body" });
+    };
+    let packed = row.get_ref(2).map_err(fault)?;
+    let packed = packed.as_blob().map_err(|_| StoreError::Impossible { table: "bodies", detail: "no bytes" })?;
+    let about = (row.get(0).map_err(fault)?, row.get(1).map_err(fault)?, packed);
+    let plain = super::copy::body(connection, unpacker, about)?;
+    Ok(look(packing::text(plain)?))
+}
+
+/// Shows where the words were found, where that is not in the head.
+fn show_words(opened: &mut Opened, found: &mut [Found], terms: &[Term]) -> Result<(), StoreError> {
+    for one in found {
+        if let Some(line) = with_text(opened, one.key, |text| snippet::around(text, terms))? {
+            one.hit.snippet = line;
+        }
+    }
+    Ok(())
+}
