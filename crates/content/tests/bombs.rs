@@ -2,7 +2,11 @@
 //!
 //! Each goes through all six stages. Promise held here: no panic, output bounded by the input, and processor time
 //! that is bounded and grows no faster than the input.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: what cannot be built should fail at that line")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test: what cannot be built should fail at that line"
+)]
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,5 +1,9 @@
 //! What the six stages promise, one sentence each.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: what cannot be built should fail at that line")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test: what cannot be built should fail at that line"
+)]
 
 use std::io::Write as _;
 
