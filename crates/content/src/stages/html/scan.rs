@@ -227,6 +227,9 @@ impl<'a> Walker<'a> {
             self.page.text.push_str("[image: ");
             push_decoded(value, &mut self.page.text);
             self.page.text.push(']');
+            // Read by itself as well: in brackets, an order no longer opens its sentence.
+            push_decoded(value, &mut self.page.attribute_texts);
+            self.page.attribute_texts.push('\n');
         } else if is("alt")
             || is("title")
             || is("content")
