@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
 mod command;
+mod mcp;
 mod packages;
 mod postgres;
 mod report;
@@ -23,6 +24,7 @@ cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo with
                                      FILTER: only the tests whose name contains it
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
+cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
             Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
         },
         ["bench", rest @ ..] => bench(rest),
+        ["mcp", rest @ ..] => {
+            let mut report = Report::new().strict(rest.contains(&"--strict"));
+            mcp::suites(&mut report);
+            report.finish()
+        }
         ["pg"] => pg(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -117,6 +124,7 @@ fn test(asked: &Asked) -> Report {
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
+        mcp::suites(&mut report);
     }
     report
 }
