@@ -7,6 +7,7 @@
 
 mod command;
 mod eval_outbound;
+mod mcp;
 mod packages;
 mod postgres;
 mod report;
@@ -27,6 +28,7 @@ cargo xtask bench [NAME]             the measurements in benches/, with a privat
                                      goes to docs/benchmarks.md
 cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the checks on content, per source, kind
                                      and carrier
+cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -46,6 +48,11 @@ fn main() -> ExitCode {
         },
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
+        ["mcp", rest @ ..] => {
+            let mut report = Report::new().strict(rest.contains(&"--strict"));
+            mcp::suites(&mut report);
+            report.finish()
+        }
         ["pg"] => pg(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -131,6 +138,7 @@ fn test(asked: &Asked) -> Report {
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
+        mcp::suites(&mut report);
     }
     report
 }

@@ -383,6 +383,11 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
     }
     let unknown = client.send("files/erase", &json!({}), 1, &[]).await;
     assert_eq!(unknown.json()["error"]["code"], -32601);
+    for nothing in ["prompts/list", "resources/list", "resources/templates/list", "completion/complete"] {
+        let params = json!({"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}});
+        let answer = client.send(nothing, &params, 1, &[]).await;
+        assert_eq!(answer.json()["error"]["code"], -32601, "what is not announced is not answered: {answer:?}");
+    }
     let missing = client.send("tools/call", &json!({"name": "no_such_tool", "arguments": {}}), 1, &[]).await;
     assert_eq!(missing.json()["error"]["code"], -32602);
 }

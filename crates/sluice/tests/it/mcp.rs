@@ -108,19 +108,31 @@ fn the_bridge_ends_when_the_key_is_not_accepted() {
 
 #[test]
 fn a_hook_asks_a_person_and_hands_their_answer_to_the_client() {
-    let gate = Gate::open();
+    let gate = Gate::with("disk: {low: 1MB/0%, stop: 1MB/0%}\n");
     let (code, stdout, _) = hook(&gate, "claude-code", &bash("s1", "make"), "1ms", &gate.url);
     let said: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &said["hookSpecificOutput"]["permissionDecision"]), (Some(0), &json!("deny")));
     assert!(stdout.contains("has not answered yet"), "{stdout}");
     let open = gate.json(&["approvals", "list"]);
     let id = open["data"][0]["approval_id"].as_str().unwrap().to_owned();
-    gate.works(&["approvals", "approve", &id]);
-    // Asked again, the same question is not put a second time: its answer is there.
-    let (code, stdout, stderr) = hook(&gate, "claude-code", &bash("s1", "make"), "20s", &gate.url);
-    assert_eq!(code, Some(0), "{stderr}");
-    let listed = gate.json(&["approvals", "list", "--all"]);
-    assert!(stdout.contains("\"allow\"") || listed["data"].as_array().unwrap().len() > 1, "{stdout} {listed}");
+    // The same tool again while the question is open waits for that question; it is not put twice.
+    let (_, stdout, _) = hook(&gate, "claude-code", &bash("s1", "make"), "1ms", &gate.url);
+    assert!(stdout.contains("has not answered yet"), "{stdout}");
+    assert_eq!(gate.json(&["approvals", "list"])["data"].as_array().unwrap().len(), 1);
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| hook(&gate, "claude-code", &bash("s1", "build"), "90s", &gate.url));
+        let asked = loop {
+            let open = gate.json(&["approvals", "list"])["data"].clone();
+            let mut ids = open.as_array().unwrap().iter().map(|one| one["approval_id"].as_str().unwrap().to_owned());
+            if let Some(other) = ids.find(|other| *other != id) {
+                break other;
+            }
+        };
+        gate.works(&["approvals", "approve", &asked]);
+        waiting.join().unwrap()
+    });
+    assert_eq!(waiting.0, Some(0), "{}", waiting.2);
+    assert!(waiting.1.contains("\"permissionDecision\":\"allow\""), "{waiting:?}");
     let (code, stdout, _) =
         hook(&gate, "claude-code", &bash("s1", "x").replace("Bash", "mcp__sluice__x"), "1ms", &gate.url);
     assert_eq!((code, stdout.as_str()), (Some(0), ""), "its own tools are judged when they are called");

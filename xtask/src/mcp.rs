@@ -1,0 +1,184 @@
+//! Real clients of the Model Context Protocol against a real gateway.
+//!
+//! Takes nothing but a network to install them from, once, with pinned versions, into `target/counterparts`; gives one
+//! suite per client. Promise: what cannot be installed is skipped by name, the gateway is the program that was built,
+//! and it ends with the suites.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::command::Line;
+use crate::report::{Outcome, Report};
+
+/// What is installed, and so what the cache is good for.
+const NPM: [&str; 4] = [
+    "node@24.21.0",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/sdk@1.32.2",
+];
+const PYPI: [&str; 2] = ["mcp==2.3.0", "fastmcp==4.1.2"];
+/// Revisions the conformance suite is run for, each with the scenarios that are known not to pass.
+const REVISIONS: [(&str, &str); 2] =
+    [("mcp conformance 2025-11-25", "2025-11-25"), ("mcp conformance 2026-07-28", "2026-07-28")];
+
+/// Runs every client as a suite of its own.
+pub fn suites(report: &mut Report) {
+    let scripts = Path::new("xtask/counterparts");
+    let node = report.time("mcp clients (npm)", || installed("npm", &NPM, npm));
+    let python = report.time("mcp clients (PyPI)", || installed("pypi", &PYPI, pypi));
+    if node.is_none() && python.is_none() {
+        return;
+    }
+    let Some(gate) = report.time("mcp gateway", || match Gate::open() {
+        Ok(gate) => (Outcome::Passed, Some(gate)),
+        Err(reason) => (Outcome::Failed(reason), None),
+    }) else {
+        return;
+    };
+    if let Some(folder) = python {
+        let program = folder.join("venv/bin/python").display().to_string();
+        let script = |name: &str| scripts.join(name).display().to_string();
+        report.run("mcp client, PyPI mcp", &gate.line(&[&program, &script("mcp_client.py")]));
+        report.run("mcp client, PyPI fastmcp", &gate.line(&[&program, &script("fastmcp_client.py")]));
+    }
+    if let Some(folder) = node {
+        let bin = folder.join("node_modules/.bin");
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+        let modules = folder.join("node_modules").display().to_string();
+        let run = |words: &[&str]| gate.line(words).env("PATH", &path).env("SLUICE_TEST_MODULES", &modules);
+        let script = scripts.join("sdk_client.mjs").display().to_string();
+        report.run("mcp client, npm sdk", &run(&[&bin.join("node").display().to_string(), &script]));
+        let (url, header) = (format!("{}/mcp", gate.url), format!("Authorization: Bearer {}", gate.key));
+        let inspector = bin.join("mcp-inspector").display().to_string();
+        let list = ["--cli", &url, "--transport", "http", "--header", &header, "--method", "tools/list"];
+        report.run_aloud("mcp inspector", &run(&[&inspector]).args(&list));
+        let preload = fs::canonicalize(scripts.join("add_key.mjs")).unwrap_or_default();
+        for (name, revision) in REVISIONS {
+            let known = scripts.join(format!("conformance-{revision}.yaml")).display().to_string();
+            let suite = bin.join("conformance").display().to_string();
+            let words = ["server", "--url", &url, "--requirements", revision, "--expected-failures", &known];
+            let line = run(&[&suite]).args(&words);
+            report.run(name, &line.env("NODE_OPTIONS", &format!("--import={}", preload.display())));
+        }
+    }
+}
+
+/// The folder of a kind of package, installed now or before.
+fn installed(kind: &str, pins: &[&str], install: fn(&Path) -> Result<(), String>) -> (Outcome, Option<PathBuf>) {
+    let folder = Path::new("target/counterparts").join(kind);
+    let stamp = folder.join("installed");
+    let wanted = pins.join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
+        return (Outcome::Passed, fs::canonicalize(folder).ok());
+    }
+    let _none = fs::remove_dir_all(&folder);
+    let made = fs::create_dir_all(&folder).map_err(|error| error.to_string());
+    match made
+        .and_then(|()| install(&folder))
+        .and_then(|()| fs::write(&stamp, wanted).map_err(|error| error.to_string()))
+    {
+        Ok(()) => (Outcome::Passed, fs::canonicalize(folder).ok()),
+        Err(reason) => (Outcome::Skipped(format!("clients could not be installed: {reason}")), None),
+    }
+}
+
+fn npm(folder: &Path) -> Result<(), String> {
+    let folder = folder.display().to_string();
+    // The newer Node comes as a package of its own; some clients refuse to run on older ones.
+    done(&Line::new(&["npm", "install", "--prefix", &folder, "--no-audit", "--no-fund"]).args(&NPM))
+}
+
+fn pypi(folder: &Path) -> Result<(), String> {
+    let venv = folder.join("venv").display().to_string();
+    done(&Line::new(&["python3", "-m", "venv", &venv]))?;
+    done(&Line::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))
+}
+
+fn done(line: &Line) -> Result<(), String> {
+    println!("$ {line}");
+    match line.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{line}` ended with {status}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A gateway of the program as it is, with an agent and a file.
+struct Gate {
+    child: Child,
+    url: String,
+    key: String,
+    key_file: String,
+    folder: String,
+    program: String,
+    home: PathBuf,
+}
+
+impl Gate {
+    fn open() -> Result<Self, String> {
+        let words = |error: std::io::Error| error.to_string();
+        done(&Line::cargo(&["build", "--package", "sluice"]))?;
+        let program = fs::canonicalize("target/debug/sluice").map_err(words)?.display().to_string();
+        let home = Path::new("target/counterparts").join(format!("gate-{}", std::process::id()));
+        let _none = fs::remove_dir_all(&home);
+        let home = std::path::absolute(home).map_err(words)?;
+        let home_text = home.display().to_string();
+        done(&Line::new(&[&program, "init", "--dir", &home_text, "--agent", "clerk", "--yes"]))?;
+        fs::write(home.join("workspace/notes.txt"), "milk\n").map_err(words)?;
+        let mut config = fs::OpenOptions::new().append(true).open(home.join("sluice.yaml")).map_err(words)?;
+        let [main, stop] = ports().map_err(words)?;
+        let lines = format!(
+            "\nlisten: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\nholds: {{delays: {{filesystem.write: 30s}}}}\n\
+             disk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
+        );
+        config.write_all(lines.as_bytes()).map_err(words)?;
+        let mut serving = Command::new(&program);
+        serving
+            .args(["serve", "--config", "sluice.yaml"])
+            .current_dir(&home)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = serving.spawn().map_err(words)?;
+        let mut first = String::new();
+        let mut said = BufReader::new(child.stderr.take().ok_or("the gateway has no voice")?);
+        said.read_line(&mut first).map_err(words)?;
+        if !first.contains("serves at") {
+            let _gone = child.kill();
+            return Err(format!("the gateway does not start: {first}"));
+        }
+        // Somebody has to listen, or the gateway would wait for them at some point.
+        std::thread::spawn(move || drop(said.read_to_end(&mut Vec::new())));
+        let key_file = home.join("data/agents/clerk.key").display().to_string();
+        let key = fs::read_to_string(&key_file).map_err(words)?.trim().to_owned();
+        let (url, folder) = (format!("http://127.0.0.1:{main}"), home.join("workspace").display().to_string());
+        Ok(Self { child, url, key, key_file, folder, program, home })
+    }
+
+    /// A command that knows where everything is.
+    fn line(&self, words: &[&str]) -> Line {
+        Line::new(words)
+            .env("SLUICE_TEST_URL", &self.url)
+            .env("SLUICE_TEST_KEY", &self.key)
+            .env("SLUICE_TEST_KEY_FILE", &self.key_file)
+            .env("SLUICE_TEST_FOLDER", &self.folder)
+            .env("SLUICE_TEST_PROGRAM", &self.program)
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+        let _none = fs::remove_dir_all(&self.home);
+    }
+}
+
+/// Two ports nobody has at the moment.
+fn ports() -> std::io::Result<[u16; 2]> {
+    let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+}
