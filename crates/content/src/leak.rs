@@ -278,7 +278,7 @@ impl Walk<'_> {
             None => self.look(text, text, &mut source),
         }
         let mut room = ROOM.max(text.len().saturating_mul(4));
-        self.views(text, text, &mut source, DEPTH, &mut room);
+        self.views(text, text, &mut source, (DEPTH, &mut room));
     }
 
     /// Looks at one text. `whole` is what the hash is taken of.
@@ -338,7 +338,7 @@ impl Walk<'_> {
     }
 
     /// Looks at what decoders make of a text, and of that, to a fixed depth.
-    fn views(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>, depth: usize, room: &mut usize) {
+    fn views(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>, (depth, room): (usize, &mut usize)) {
         if depth == 0 {
             return;
         }
@@ -362,7 +362,7 @@ impl Walk<'_> {
             let kept = source.view.clone();
             source.view = if kept == "plain" { name.to_owned() } else { format!("{kept}+{name}") };
             self.look(&view, whole, source);
-            self.views(&view, whole, source, depth - 1, room);
+            self.views(&view, whole, source, (depth - 1, room));
             source.view = kept;
         }
     }
@@ -452,7 +452,7 @@ impl Walk<'_> {
             };
             self.report.findings.push(finding);
         }
-        self.report.findings.sort_by(|one, other| other.weight.cmp(&one.weight));
+        self.report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         self.report
     }
 }

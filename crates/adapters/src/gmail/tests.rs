@@ -10,7 +10,10 @@ use crate::net::{Net, NetError, Reply, Request};
 use crate::trouble::Cause;
 
 /// Answers in order; each is for a path that holds these words.
-struct Script(VecDeque<(&'static str, Result<(u16, Value), NetError>)>);
+struct Script(VecDeque<(&'static str, Said)>);
+
+/// What the service says, or where the exchange was lost.
+type Said = Result<(u16, Value), NetError>;
 
 impl Net for Script {
     fn exchange(&mut self, request: Request) -> Result<Reply, NetError> {

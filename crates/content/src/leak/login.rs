@@ -317,7 +317,7 @@ pub(super) fn address(text: &[u8], at_scheme: usize) -> Option<Place<'static>> {
         || user.iter().any(|byte| matches!(byte, b'{' | b'$' | b'?' | b'&' | b'='))
         || password.starts_with(b"$")
         || password.iter().all(u8::is_ascii_digit) && password.len() <= 5 && memchr::memchr(b'.', user).is_some()
-        || (lower == b"password" && user == b"user" || lower == b"pass" && user == b"user");
+        || (user == b"user" && (lower == b"password" || lower == b"pass"));
     let named = host + 1 < body.len();
     (!filler && named && scheme < at_scheme).then_some(Place { id: ADDRESS, start: from + colon + 1, end: from + host })
 }

@@ -55,7 +55,7 @@ impl Own {
     pub(super) fn has_number(&self, text: &[u8]) -> bool {
         !self.numbers.is_empty() && {
             let number = last(&digits(text));
-            self.numbers.iter().any(|own| number == *own)
+            self.numbers.contains(&number)
         }
     }
 

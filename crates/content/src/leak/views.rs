@@ -38,7 +38,7 @@ pub(super) fn of_text(text: &[u8]) -> Vec<View> {
 
 /// What a token holds if it is base64 or hex of readable text.
 pub(super) fn of_token(token: &[u8]) -> Option<View> {
-    if token.len() >= 32 && token.len() % 2 == 0 && token.iter().all(|byte| is_hex(*byte)) {
+    if token.len() >= 32 && token.len().is_multiple_of(2) && token.iter().all(|byte| is_hex(*byte)) {
         let bytes = token.chunks(2).map(|pair| unhex(at(pair, 0), at(pair, 1))).collect::<Option<Vec<u8>>>()?;
         return readable(bytes).map(|text| ("hex", text));
     }

@@ -1,5 +1,7 @@
 //! The same stories, on a PostgreSQL server.
 
+#![allow(clippy::duplicate_mod, reason = "each story is told on both engines")]
+
 pub mod house {
     pub use crate::house::*;
     pub type House = HouseOn<OnServer>;

@@ -65,10 +65,7 @@ pub(crate) struct Hook {
 
 impl Hook {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (asked, decided) = match self.decide() {
-            Ok((asked, decision)) => (Some(asked), Ok(decision)),
-            Err((asked, why)) => (asked, Err(why)),
-        };
+        let (asked, decided) = self.decide();
         let answer = shapes::answer(self.agent, asked.as_ref(), &decided);
         if let Some(line) = &answer.stdout {
             // Nobody reads it: then nobody may take silence for a yes.
@@ -83,17 +80,20 @@ impl Hook {
         Ok(if answer.stops { Exit::Usage } else { Exit::Ok })
     }
 
-    fn decide(&self) -> Result<(shapes::Asked, Decision), (Option<shapes::Asked>, String)> {
+    /// What was asked, as far as it could be read, and the decision or why there is none.
+    fn decide(&self) -> (Option<shapes::Asked>, Result<Decision, String>) {
         let mut text = String::new();
-        let read = std::io::stdin().lock().take(LARGEST).read_to_string(&mut text);
-        read.map_err(|_| (None, "the hook's input could not be read".to_owned()))?;
-        let asked = shapes::asked(self.agent, &text).map_err(|why| (None, why))?;
-        match ask::decide(&self.reach, self.agent, &asked, self.wait) {
-            Ok(decision) => Ok((asked, decision)),
-            Err(failure) => {
-                let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
-                Err((Some(asked), format!("the gate could not be asked: {}{why}", failure.message)))
-            }
+        if std::io::stdin().lock().take(LARGEST).read_to_string(&mut text).is_err() {
+            return (None, Err("the hook's input could not be read".to_owned()));
         }
+        let asked = match shapes::asked(self.agent, &text) {
+            Ok(asked) => asked,
+            Err(why) => return (None, Err(why)),
+        };
+        let decided = ask::decide(&self.reach, self.agent, &asked, self.wait).map_err(|failure| {
+            let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("the gate could not be asked: {}{why}", failure.message)
+        });
+        (Some(asked), decided)
     }
 }

@@ -28,9 +28,9 @@ pub(super) static FORMATS: &[Format] = &[
     row("clojars.token", "Clojars token", &["CLOJARS_"], r"(?i)CLOJARS_[a-z0-9]{60}"),
     row("packagist.token", "Packagist token", &["packagist_"], r"packagist_(?:oat|ort|out|uut|rut|put|ack|acs|act)_[0-9a-f]{60,}"),
     row("cargo.token", "Conan and Cargo registry key", &["CARGO_REGISTRY_TOKEN"], r"CARGO_REGISTRY_TOKEN\W{1,6}[A-Za-z0-9]{32,}"),
-    row("artifactory.key", "Artifactory key", &["AKCp"], r"AKCp[A-Za-z0-9]{69,73}"),
-    row("artifactory.short", "Artifactory key, other forms", &["AKC", "AP"], r"AKC[A-Za-z0-9]{16,}|AP[0-9A-F][A-Za-z0-9]{16,}").proof(Proof::Random),
-    row("artifactory.reference", "Artifactory reference token", &["cmVmdGtu"], r"cmVmdGtu[A-Za-z0-9]{56}"),
+    row("jfrog.key", "Artifactory key", &["AKCp"], r"AKCp[A-Za-z0-9]{69,73}"),
+    row("jfrog.short", "Artifactory key, other forms", &["AKC", "AP"], r"AKC[A-Za-z0-9]{16,}|AP[0-9A-F][A-Za-z0-9]{16,}").proof(Proof::Random),
+    row("jfrog.reference", "Artifactory reference token", &["cmVmdGtu"], r"cmVmdGtu[A-Za-z0-9]{56}"),
     row("gemfury.token", "Gemfury token", &["FURY_AUTH"], r"FURY_AUTH\W{1,6}[\w-]{20,}"),
     // Builds and checks.
     row("circleci.token", "CircleCI token", &["CCIPAT_", "CCIPRJ_"], r"CCI(?:PAT|PRJ)_[A-Za-z0-9]{22}_[A-Fa-f0-9]{40}"),

@@ -43,7 +43,7 @@ pub(in crate::leak) static VENDORS: &[&str] = &[
     "abstractapi", "accuweather", "activecampaign", "adyen", "adzuna", "aeroworkflow", "agora", "airbrake", "airship", "airtable", "airvisual",
     "aiven", "alconost", "alegra", "algolia", "alienvault", "alphavantage", "amadeus", "ambee", "amplitude", "anthropic", "apacta", "apideck",
     "apiflash", "apifonica", "apify", "apilayer", "apimatic", "apimetrics", "apitemplate", "appcenter", "appcues", "appdynamics", "appfollow",
-    "appointedd", "appoptics", "appsflyer", "apptivo", "artifactory", "asana", "assemblyai", "atera", "auth0", "autopilot", "aws", "axonaut",
+    "appointedd", "appoptics", "appsflyer", "apptivo", "asana", "assemblyai", "atera", "auth0", "autopilot", "aws", "axonaut",
     "aylien", "ayrshare", "azure", "bamboohr", "bannerbear", "baremetrics", "beamer", "beebole", "betterstack", "billomat", "binance", "bintray",
     "bitbar", "bitbucket", "bitfinex", "bitly", "bitmex", "bittrex", "blazemeter", "blocknative", "blynk", "bombbomb", "borgbase", "braintree",
     "brevo", "browserstack", "browshot", "bscscan", "buddyns", "budibase", "bugherd", "bugsnag", "bulksms", "buttercms", "bybit", "caflou",

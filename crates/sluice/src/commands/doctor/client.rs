@@ -28,13 +28,13 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     let nowhere = ("SLUICE_URL", "http://127.0.0.1:9");
     let whole = input(agent);
     let half = whole.get(..whole.len() / 2).unwrap_or_default();
-    let ways: [(&str, &str, &[(&str, &str)]); 4] = [
-        ("no gateway", whole, &[nowhere, ("SLUICE_AGENT_KEY", "none")]),
-        ("no key", whole, &[nowhere]),
-        ("half an input", half, &[nowhere, ("SLUICE_AGENT_KEY", "none")]),
-        ("no input", "", &[nowhere, ("SLUICE_AGENT_KEY", "none")]),
-    ];
-    ways.iter().map(|(way, input, variables)| attempt(agent, way, input, variables)).collect()
+    let key = ("SLUICE_AGENT_KEY", "none");
+    vec![
+        attempt(agent, "no gateway", whole, &[nowhere, key]),
+        attempt(agent, "no key", whole, &[nowhere]),
+        attempt(agent, "half an input", half, &[nowhere, key]),
+        attempt(agent, "no input", "", &[nowhere, key]),
+    ]
 }
 
 fn attempt(agent: Agent, way: &str, input: &str, variables: &[(&str, &str)]) -> Finding {
