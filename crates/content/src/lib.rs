@@ -9,3 +9,9 @@ pub mod stages;
 
 pub use finding::{Carrier, Finding, Refused, Span, Stage, Verdict};
 pub use stages::{Clean, Limits, Plan, Raw, clean};
+
+/// Has the engines ask the system now what they ask it once in a life: how many processors there are. For a process
+/// that is about to lock itself in and could not ask later.
+pub fn warm() {
+    drop(regex::Regex::new("x").map(|engine| engine.is_match("x")));
+}

@@ -93,6 +93,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Folder of policy files.
     pub policies: PathBuf,
+    /// Folder with declarations of security proxies.
+    pub proxies: PathBuf,
     /// Where agents and people are answered.
     pub listen: SocketAddr,
     /// Where cancel, deny, freeze and status are answered.
@@ -275,6 +277,7 @@ impl Written {
         let general = &mut self.general;
         general.data = setting::clean(&folder.join(&general.data));
         general.policies = setting::clean(&folder.join(&general.policies));
+        general.proxies = setting::clean(&folder.join(&general.proxies));
         let node = general.node.clone().or_else(|| general::node_of(host)).or_else(|| NodeName::new("gateway").ok())?;
         general.node = Some(node.clone());
         let stop_listen = check::stop_address(general, reader);
@@ -291,6 +294,7 @@ impl Written {
             node,
             data: general.data.clone(),
             policies: general.policies.clone(),
+            proxies: general.proxies.clone(),
             listen: general.listen,
             stop_listen: stop_listen?,
             public_hosts: general.public_hosts.iter().map(|host| host.as_str().to_owned()).collect(),

@@ -18,6 +18,7 @@ use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
+use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
@@ -52,6 +53,10 @@ pub struct Parts {
     pub vault: Arc<Vault>,
     /// The only way out.
     pub egress: Arc<Egress>,
+    /// Locked-in processes; started once the gateway is served.
+    pub workers: Arc<Workers>,
+    /// Isolated interfaces to services nobody trusts.
+    pub proxies: Proxies,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -82,7 +87,9 @@ pub struct Gateway {
     /// What happens, as it happens.
     pub events: Events,
     /// Locked-in processes that read what services send.
-    pub workers: Workers,
+    pub workers: Arc<Workers>,
+    /// Isolated interfaces to services nobody trusts.
+    pub proxies: Proxies,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -157,7 +164,8 @@ impl Gateway {
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
             events: Events::default(),
-            workers: Workers::default(),
+            workers: parts.workers,
+            proxies: parts.proxies,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),

@@ -22,6 +22,7 @@ pub mod loops;
 mod no;
 pub mod open;
 pub mod policies;
+pub mod proxies;
 pub mod rooms;
 pub mod serve;
 pub mod services;

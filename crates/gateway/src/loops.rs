@@ -34,6 +34,7 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
     gw.store.started(release).await?;
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
+    crate::proxies::bury_left(gw).await?;
     for _ in 0..ROUNDS {
         let message = MessageId::mint(gw.ids.as_ref());
         if gw.store.recover(Abandoned::Own, PAGE, message).await?.is_empty() {

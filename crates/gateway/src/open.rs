@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use sluice_core::audit::checkpoint::{Signer, origin};
 use sluice_core::audit::key::SecretKey;
-use sluice_core::capability::Catalogue;
+use sluice_core::capability::{Catalogue, CatalogueError};
 use sluice_core::policy::{Fault, LivePolicy, LoadErrors};
 use sluice_core::{Clock, Entropy, Ids, NodeName, ServiceName};
 use sluice_store::{Store, StoreError};
@@ -20,6 +20,7 @@ use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
+use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
@@ -29,6 +30,7 @@ use crate::services::secrets::Secrets;
 use crate::services::state::State;
 use crate::services::{Service, Services};
 use crate::vault::{Source, Vault};
+use crate::workers::Workers;
 use crate::{Gateway, Parts, policies};
 
 /// Why a gateway could not be opened.
@@ -119,8 +121,10 @@ pub async fn open_on(
     store: impl FnOnce(&Config, &World) -> Result<Store, StoreError>,
 ) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
     make_private(&config.data)?;
-    let catalogue = Catalogue::builtin().map_err(|error| OpenError::Catalogue(error.to_string()))?;
-    let catalogue = Arc::new(LiveCatalogue::new(catalogue));
+    let scan = Patterns::new(&config.leak.settings()).map_err(|error| OpenError::Leak(error.to_string()))?;
+    let scan: Arc<dyn Scan> = Arc::new(scan);
+    let declared = proxies::find(&config.proxies, scan.as_ref());
+    let catalogue = Arc::new(LiveCatalogue::new(catalogue(&declared)?));
     let found = policies::Found::folder(&config.policies);
     if !found.faults.is_empty() {
         return Err(OpenError::Policy(LoadErrors { faults: found.faults }));
@@ -133,10 +137,16 @@ pub async fn open_on(
         let signer = signer(&config.data, &store, &log, world).await?;
         signers.push((log, signer));
     }
-    let scan = Patterns::new(&config.leak.settings()).map_err(|error| OpenError::Leak(error.to_string()))?;
-    let scan: Arc<dyn Scan> = Arc::new(scan);
     let (vault, egress) = way_out(&config, world, &store, &scan).await?;
+    let workers = Arc::new(Workers::default());
+    let folder = config.data.join("proxies");
+    let ground = Ground::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
+    let proxies = Proxies::open(declared, &Arc::new(ground));
     let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress))?;
+    for (name, service) in proxies.services() {
+        services.put(name, service);
+    }
+    catalogue.replace(catalogue.known(), &services);
     let gw = Gateway::new(Parts {
         store,
         policy,
@@ -150,6 +160,8 @@ pub async fn open_on(
         scan: Box::new(scan),
         vault,
         egress,
+        workers,
+        proxies,
         signers,
     });
     let version = gw.policy.get().version().to_owned();
@@ -159,6 +171,18 @@ pub async fn open_on(
         gw.store.policy_loaded(version, policies::as_json(&found.sources), by).await?;
     }
     Ok((Arc::new(gw), warnings))
+}
+
+/// Everything that ships with the gateway, and what whole declarations of proxies bring.
+fn catalogue(declared: &[proxies::Found]) -> Result<Catalogue, OpenError> {
+    let broken = |error: CatalogueError| OpenError::Catalogue(error.to_string());
+    let mut catalogue = Catalogue::builtin().map_err(broken)?;
+    for found in declared.iter().filter(|found| found.is_whole()) {
+        for capability in found.declared.iter().flat_map(|proxy| proxy.capabilities(&found.name)) {
+            catalogue.add(capability).map_err(broken)?;
+        }
+    }
+    Ok(catalogue)
 }
 
 fn open_store(config: &Config, world: &World) -> Result<Store, StoreError> {

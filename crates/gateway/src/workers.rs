@@ -27,6 +27,10 @@ pub struct Order {
     pub job: Job,
     /// A folder of its own, if it has one.
     pub scratch: Option<PathBuf>,
+    /// How much it may use, if not as much as configured.
+    pub limits: Option<Limits>,
+    /// Whether a missing layer refuses it, if not as configured.
+    pub mode: Option<Mode>,
 }
 
 /// Why there was no worker.
@@ -100,7 +104,8 @@ impl Workers {
     pub async fn run<H: Host + Send + 'static>(&self, order: Order, mut host: H) -> Result<(End, H), WorkersError> {
         let yard = self.0.get().ok_or(WorkersError::Closed)?;
         let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
-        let (spawner, limits, mode) = (Arc::clone(&yard.spawner), yard.limits, mode(yard.sandbox));
+        let spawner = Arc::clone(&yard.spawner);
+        let (limits, mode) = (order.limits.unwrap_or(yard.limits), order.mode.unwrap_or_else(|| mode(yard.sandbox)));
         let cancel = Cancel::new()?;
         let leaving = Leaving(cancel.clone());
         // A worker dies with the thread that watches it, so it is started there.

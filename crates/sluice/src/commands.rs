@@ -21,6 +21,7 @@ pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+pub(crate) mod proxies;
 pub(crate) mod rollback;
 pub(crate) mod screen;
 pub(crate) mod secrets;
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Egress(egress::Egress),
     /// List standing yeses and take them back
     Allowances(allowances::Allowances),
+    /// Check, list and look after security proxies
+    Proxies(proxies::Proxies),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
     /// Speak MCP on standard input and output, for clients that start programs
@@ -122,6 +125,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Vault(vault) => vault.run(screen),
         Command::Egress(egress) => egress.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
+        Command::Proxies(proxies) => proxies.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),
         Command::Setup(setup) => setup.run(screen),

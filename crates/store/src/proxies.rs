@@ -239,6 +239,21 @@ impl UseCase for Clear {
     }
 }
 
+struct Note {
+    proxy: String,
+    what: &'static str,
+    by: Actor,
+}
+
+impl UseCase for Note {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        desk.record(Fact::new(self.what, self.by.clone()).with("proxy", &self.proxy));
+        Ok(())
+    }
+}
+
 /// Ends what this node left running when it died.
 struct LeftOpen {
     end: Box<dyn Fn(&ProxyTask) -> TaskEnd + Send + Sync>,
@@ -362,6 +377,14 @@ impl Store {
     /// When nothing did, or the caller is no person.
     pub async fn clear_proxy(&self, proxy: &str, by: Actor) -> Result<Standing, StoreError> {
         self.submit(Clear { proxy: proxy.into(), by }).await
+    }
+
+    /// Records what was done to the workspace of a proxy.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn note_proxy(&self, proxy: &str, what: &'static str, by: Actor) -> Result<(), StoreError> {
+        self.submit(Note { proxy: proxy.into(), what, by }).await
     }
 
     /// Which proxies do not run, and why.

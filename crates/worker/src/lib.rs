@@ -8,6 +8,7 @@
 mod describe;
 mod echo;
 pub mod net;
+mod proxy;
 pub mod registry;
 
 use std::panic;
@@ -25,6 +26,7 @@ pub fn run() -> ExitCode {
         child::last_words(&info.location().map_or_else(String::new, |at| format!("{}:{}", at.file(), at.line())));
         child::exit(EXIT_PANICKED)
     }));
+    sluice_content::warm();
     match child::enter() {
         Ok(inside) => child::exit(if live(inside).is_ok() { EXIT_DONE } else { EXIT_FAULT }),
         Err(error @ WorkerError::NoParent) => {

@@ -9,9 +9,10 @@ use sluice_sandbox::protocol::Job;
 use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
+use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo];
+pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &ProxyRun];
 
 /// One kind of job.
 pub trait Kind: Sync {

@@ -30,6 +30,12 @@ impl Schema {
         let options = jsonschema::options().with_pattern_options(patterns).offline();
         options.build(schema).map(|validator| Self(Arc::new(validator))).map_err(|_| Refused::BadSchema)
     }
+
+    /// Whether a value has this shape.
+    #[must_use]
+    pub fn allows(&self, value: &Value) -> bool {
+        self.0.is_valid(value)
+    }
 }
 
 /// Content of the agreed shape.

@@ -24,7 +24,7 @@ section! {
     Email at "email" {
         /// Host that takes our mail.
         smtp_host: Option<Host> = None,
-        /// Its port.
+        /// Port of the host that takes our mail.
         smtp_port: u32 = 587; within 1..=65_535,
         /// `starttls`, `tls`, or `off` to this machine only.
         smtp_security: Security = Security::Starttls,

@@ -23,6 +23,8 @@ section! {
         data: PathBuf = PathBuf::from("data"),
         /// Folder with `org.yaml` and `agents/<name>.yaml`.
         policies: PathBuf = PathBuf::from("policies"),
+        /// Folder with declarations of security proxies, `<name>.yaml`.
+        proxies: PathBuf = PathBuf::from("proxies"),
         /// Address and port for agents and people. An address other machines can reach needs `tls` or `behind_proxy`.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
         /// Address and port where cancel, deny, freeze and status always answer, however busy the other one is.

@@ -14,6 +14,7 @@ mod gate;
 mod holds;
 pub mod openapi;
 mod policy;
+mod proxies;
 mod record;
 pub mod reply;
 pub mod route;

@@ -64,6 +64,9 @@ impl<T: Scan + ?Sized> Scan for std::sync::Arc<T> {
     fn now_live(&self, secrets: LiveSecrets) {
         (**self).now_live(secrets);
     }
+    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
+        (**self).outgoing(request)
+    }
 }
 
 /// Knows no patterns: for tests of everything else.

@@ -419,6 +419,7 @@ async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
     tasks.spawn(sluice_gateway::loops::policy::run(Arc::clone(&open.house.gw), stopped));
     for tier in ["notify", "approval_required", "autonomous", "blocked"] {
         let files = json!({"files": {"org.yaml": format!("defaults: {{tier: {tier}}}\n")}});
+        open.house.clock.advance(sluice_core::Span::from_secs(1));
         let applied = ask(open.main, "PUT", "/v1/policy", &open.house.operator_token, Some(&files)).await;
         assert_eq!((applied.status, applied.json()["changed"].as_bool()), (200, Some(true)), "{applied:?}");
         let history = open.house.gw.store.policy_history(1).await.unwrap();

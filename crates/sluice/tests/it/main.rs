@@ -14,6 +14,7 @@ mod mcp;
 mod naming;
 mod newcomer;
 mod policy;
+mod proxies;
 mod running;
 mod secrets;
 mod serving;

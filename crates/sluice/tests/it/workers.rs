@@ -65,8 +65,12 @@ fn a_gateway_runs_no_more_workers_at_once_than_configured_and_loses_none() {
     let (config, _) = Config::load(None, &variables, &Around::default()).unwrap();
     let workers = Arc::new(Workers::default());
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let order =
-        |n: u32| Order { job: Job { kind: "echo".into(), payload: json!(n), attachments: Vec::new() }, scratch: None };
+    let order = |n: u32| Order {
+        job: Job { kind: "echo".into(), payload: json!(n), attachments: Vec::new() },
+        scratch: None,
+        limits: None,
+        mode: None,
+    };
     let early = runtime.block_on(workers.run(order(0), Alone));
     assert!(matches!(&early, Err(error @ WorkersError::Closed) if error.code() == "worker.closed"));
     let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();

@@ -85,6 +85,10 @@ fn check_approvals(world: &World, entries: &[Entry]) {
     let mut joined: BTreeMap<ApprovalId, u64> = BTreeMap::new();
     for fact in entries.iter().map(|entry| &entry.fact) {
         let Some(id) = fact.approval else { continue };
+        // What is shown and who agreed so far is recorded, and moves nothing.
+        if ["approval.shown", "approval.seconded"].contains(&fact.kind.as_str()) {
+            continue;
+        }
         if fact.kind.starts_with("approval.") {
             stories.entry(id).or_default().push(fact);
         } else if word(fact, "move") == "admit" {

@@ -103,7 +103,8 @@ fn a_freeze_goes_past_a_full_queue() {
     let (crowd, frozen, ()) = runtime.block_on(join3(crowd, frozen, async { clock.set(true) }));
     frozen.unwrap();
     let admitted = crowd.iter().filter(|answer| answer.is_ok()).count();
-    assert!(admitted <= 256, "{admitted} went before it");
+    // The group that hung, and at most the one that was being put together.
+    assert!(admitted <= 512, "{admitted} went before it");
     let refused = crowd.into_iter().filter_map(Result::err).all(|error| error.code() == "freeze.active");
     assert!(refused, "and nothing after it");
 }

@@ -5,6 +5,7 @@ mod calls;
 mod gate;
 mod out;
 mod people;
+mod proxies;
 
 use sluice_core::refusal::Code;
 use sluice_store::Role;
@@ -106,5 +107,5 @@ const CALL: [Code; 59] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES].into_iter().flatten()
 }

@@ -185,7 +185,7 @@ fn a_removed_agent_has_no_key_left_and_its_name_is_not_given_again() {
         let live: Vec<_> = keys(world).into_iter().filter(|key| key.is_live(world.now())).collect();
         assert!(live == [other]);
         assert_eq!((recorded(world, "key.revoked"), recorded(world, "agent.removed")), (2, 1));
-        assert_eq!(world.state(hold), "held", "nothing is cancelled");
+        assert_eq!(world.state(hold), "cancelled", "what it asked for and has not left is stopped");
         assert_eq!(code(world.wait(world.store.remove_agent(name("clerk"), operator()))), "store.not_found");
         let again = world.wait(world.store.add_agent(name("clerk"), String::new(), operator()));
         assert_eq!(code(again), "store.conflict");

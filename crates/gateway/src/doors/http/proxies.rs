@@ -1,0 +1,232 @@
+//! Security proxies, for operators: how they stand, how their tasks ended, and letting them run again.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sluice_core::refusal::Code;
+use sluice_store::{ProxyTask, Standing, StoreError, TaskState};
+
+use super::reply::Reply;
+use super::route::Visit;
+use super::views::Page;
+use crate::proxies::{Found, ProxyService};
+use crate::{Gateway, No};
+
+/// Tasks shown with a proxy.
+const SHOWN: u32 = 20;
+
+/// One proxy.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProxyView {
+    /// Its name.
+    pub name: String,
+    /// The service behind it.
+    pub service: String,
+    /// `idle`, `running`, `waiting`, `quarantined` or `flawed`.
+    pub state: String,
+    /// Why it does not run, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// `acquaintance`, `friend` or `ally`.
+    pub trust: String,
+    /// What can be asked of it.
+    pub capabilities: Vec<String>,
+    /// What is wrong with its file.
+    pub flaws: Vec<String>,
+    /// The newest tasks.
+    pub tasks: Vec<TaskView>,
+    /// Names of workspaces set aside.
+    pub archives: Vec<String>,
+    /// Drafts by state.
+    pub drafts: std::collections::BTreeMap<String, usize>,
+}
+
+/// One task.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TaskView {
+    /// The task.
+    pub task_id: String,
+    /// What it was to do.
+    pub operation: String,
+    /// For whom.
+    pub agent: String,
+    /// `running`, `clean`, `crashed` or `cut_off`.
+    pub state: String,
+    /// Since when.
+    pub started_at: String,
+    /// Until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Requests it made.
+    pub requests: u64,
+    /// The crash report, in its published form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Value>,
+}
+
+/// `GET /v1/proxies`.
+pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+    let gw = &visit.gw;
+    let standings = gw.store.proxy_standings().await?;
+    let mut data = Vec::new();
+    for found in gw.proxies.found() {
+        data.push(view(gw, found, &standings, 1).await?);
+    }
+    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+}
+
+/// `GET /v1/proxies/{name}`.
+pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+    one(&visit.gw, &visit.part::<String>("name")?).await
+}
+
+async fn one(gw: &Gateway, name: &str) -> Result<Reply, No> {
+    let found = gw.proxies.found().iter().find(|found| found.name == name).ok_or_else(missing)?;
+    let standings = gw.store.proxy_standings().await?;
+    Ok(Reply::json(200, &view(gw, found, &standings, SHOWN).await?))
+}
+
+async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -> Result<ProxyView, No> {
+    let name = found.name.as_str();
+    let tasks = gw.store.proxy_tasks(name, false, None, tasks).await?;
+    let standing = standings.iter().find(|standing| standing.proxy == name);
+    let state = match standing {
+        _ if !found.is_whole() => "flawed",
+        Some(Standing { quarantined: true, .. }) => "quarantined",
+        Some(_) => "waiting",
+        None if tasks.first().is_some_and(|task| task.state == TaskState::Running) => "running",
+        None => "idle",
+    };
+    let mut flaws: Vec<String> = found.flaws.iter().map(ToString::to_string).collect();
+    flaws.extend(found.declared.as_ref().err().map(ToString::to_string));
+    let declared = found.declared.as_ref().ok();
+    let workspace = gw.proxies.get(name).map(|proxy| proxy.workspace());
+    let mut drafts = std::collections::BTreeMap::new();
+    for (_, draft) in workspace.map(|workspace| workspace.drafts()).unwrap_or_default() {
+        *drafts.entry(draft.state).or_insert(0) += 1;
+    }
+    let archived = workspace.map(|workspace| workspace.archived()).unwrap_or_default();
+    Ok(ProxyView {
+        name: name.to_owned(),
+        service: declared.map(|proxy| proxy.service.clone()).unwrap_or_default(),
+        state: state.into(),
+        reason: standing.map(|standing| standing.reason.clone()),
+        trust: declared.map(|proxy| word(&proxy.trust)).unwrap_or_default(),
+        capabilities: declared
+            .map(|proxy| proxy.capabilities(name).iter().map(|capability| capability.name.to_string()).collect())
+            .unwrap_or_default(),
+        flaws,
+        tasks: tasks.iter().map(task_view).collect(),
+        archives: archived.into_iter().map(|archived| archived.name).collect(),
+        drafts,
+    })
+}
+
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn task_view(task: &ProxyTask) -> TaskView {
+    TaskView {
+        task_id: task.id.to_string(),
+        operation: task.operation.clone(),
+        agent: task.agent.to_string(),
+        state: task.state.as_str().into(),
+        started_at: task.started_at.to_string(),
+        ended_at: task.ended_at.map(|at| at.to_string()),
+        requests: task.requests,
+        crash: task.report.as_ref().and_then(|report| serde_json::to_value(report).ok()),
+    }
+}
+
+/// `GET /v1/proxies/{name}/crashes`.
+pub(super) async fn crashes(visit: Visit) -> Result<Reply, No> {
+    let name: String = visit.part("name")?;
+    let (limit, after) = (visit.limit()?, visit.asked("cursor")?);
+    let tasks = visit.gw.store.proxy_tasks(&name, true, after, limit.saturating_add(1)).await?;
+    let has_more = tasks.len() > limit as usize;
+    let data: Vec<TaskView> = tasks.iter().take(limit as usize).map(task_view).collect();
+    let next_cursor = has_more.then(|| data.last().map(|task| task.task_id.clone())).flatten();
+    Ok(Reply::json(200, &Page { data, next_cursor, has_more }))
+}
+
+/// `POST /v1/proxies/{name}/clear`.
+pub(super) async fn clear(visit: Visit) -> Result<Reply, No> {
+    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+    gw.store.clear_proxy(&name, visit.actor()?).await.map_err(|error| match error {
+        StoreError::NotFound { .. } => missing(),
+        other => other.into(),
+    })?;
+    gw.events.wrote();
+    one(gw, &name).await
+}
+
+/// Why a proxy is set aside.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetAside {
+    /// In the operator's words.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// `POST /v1/proxies/{name}/quarantine`.
+pub(super) async fn quarantine(mut visit: Visit) -> Result<Reply, No> {
+    let SetAside { reason } = visit.take()?;
+    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+    known(gw, &name)?;
+    gw.store.quarantine_proxy(&name, visit.actor()?, reason.chars().take(500).collect()).await?;
+    gw.events.wrote();
+    one(gw, &name).await
+}
+
+/// `POST /v1/proxies/{name}/archive`.
+pub(super) async fn archive(visit: Visit) -> Result<Reply, No> {
+    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+    let proxy = known(gw, &name)?;
+    let (workspace, now) = (proxy.workspace().clone(), gw.now());
+    files(move || workspace.make().and_then(|()| workspace.archive(now)).map(|_| ())).await?;
+    note(gw, &visit, "proxy.archived", &name).await?;
+    one(gw, &name).await
+}
+
+/// What a workspace is brought back from.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BringBack {
+    /// The name of an archive; the last good copy if none is named.
+    #[serde(default)]
+    pub archive: Option<String>,
+}
+
+/// `POST /v1/proxies/{name}/restore`.
+pub(super) async fn restore(mut visit: Visit) -> Result<Reply, No> {
+    let BringBack { archive } = visit.take()?;
+    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+    let workspace = known(gw, &name)?.workspace().clone();
+    if archive.as_ref().is_some_and(|wanted| !workspace.archived().iter().any(|archived| archived.name == *wanted)) {
+        return Err(No::saying(Code::StoreNotFound, "there is no archive of that name"));
+    }
+    files(move || workspace.restore(archive.as_deref())).await?;
+    note(gw, &visit, "proxy.restored", &name).await?;
+    one(gw, &name).await
+}
+
+async fn files(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), No> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(|_| No::new(Code::GatewayInternal))?;
+    done.map_err(|_| No::saying(Code::FilesFailed, "the workspace could not be moved"))
+}
+
+async fn note(gw: &Gateway, visit: &Visit, what: &'static str, name: &str) -> Result<(), No> {
+    gw.store.note_proxy(name, what, visit.actor()?).await?;
+    gw.events.wrote();
+    Ok(())
+}
+
+fn known<'a>(gw: &'a Gateway, name: &str) -> Result<&'a ProxyService, No> {
+    gw.proxies.get(name).map(AsRef::as_ref).ok_or_else(missing)
+}
+
+fn missing() -> No {
+    No::saying(Code::StoreNotFound, "there is no such proxy, or nothing stands against it")
+}

@@ -1,0 +1,269 @@
+//! Security proxies: isolated interfaces to services nobody trusts.
+//!
+//! Takes the declarations of a folder; gives each as a service behind the gate, with a connection of its own on the
+//! way out and a workspace that outlives its tasks. Promise: a declaration with a flaw opens nothing, and the others
+//! run on; every task is visible from its start to its end.
+
+mod host;
+mod run;
+mod service;
+pub mod workspace;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::Method;
+use sluice_content::leak::Scope;
+use sluice_core::crash::{Cause, CrashReport, Footprint, Scene, next_step};
+use sluice_core::ids::{ConnectionName, MessageId, SecretName};
+use sluice_core::proxy::{self, Flaw, Proxy, Unreadable};
+use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span};
+use sluice_store::{Store, TaskEnd, TaskState};
+
+use crate::egress::ssrf::Net;
+use crate::egress::{Connection, Egress, HostPattern, Operation, PathPattern, Placement, Target};
+use crate::open::World;
+use crate::rooms::leak::{Outgoing, Scan};
+use crate::workers::Workers;
+use crate::{Gateway, No};
+
+pub use service::ProxyService;
+pub use workspace::Workspace;
+
+/// Everything a task of a proxy needs of the gateway.
+pub struct Ground {
+    /// What must not be forgotten.
+    pub store: Arc<Store>,
+    /// The way out.
+    pub egress: Arc<Egress>,
+    /// Where tasks run.
+    pub workers: Arc<Workers>,
+    /// Folder of the workspaces.
+    pub folder: PathBuf,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+}
+
+impl std::fmt::Debug for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ground").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// A declaration as it was found on disk.
+#[derive(Debug)]
+pub struct Found {
+    /// Its name: the file's, without the ending.
+    pub name: String,
+    /// Where.
+    pub path: PathBuf,
+    /// What it says, if it can be read.
+    pub declared: Result<Proxy, Unreadable>,
+    /// What is wrong with it.
+    pub flaws: Vec<Flaw>,
+}
+
+impl Found {
+    /// Whether it may run.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.declared.is_ok() && self.flaws.is_empty()
+    }
+}
+
+/// Reads a folder of declarations, by name. A folder that is not there holds none.
+#[must_use]
+pub fn find(folder: &Path, scan: &dyn Scan) -> Vec<Found> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+    paths.sort();
+    paths.into_iter().map(|path| read(path, scan)).collect()
+}
+
+/// Reads one declaration and looks for everything that is wrong with it.
+#[must_use]
+pub fn read(path: PathBuf, scan: &dyn Scan) -> Found {
+    let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let text = std::fs::metadata(&path).and_then(|about| {
+        let small = about.len() <= proxy::MAX_BYTES as u64;
+        if small { std::fs::read_to_string(&path) } else { Err(std::io::ErrorKind::FileTooLarge.into()) }
+    });
+    let declared = text.map_err(|error| Unreadable(error.to_string())).and_then(|text| Proxy::from_yaml(&text));
+    let flaws = declared.as_ref().map(|proxy| flaws(proxy, &name, scan)).unwrap_or_default();
+    Found { name, path, declared, flaws }
+}
+
+/// What is wrong with a declaration, secrets it spells out included.
+fn flaws(proxy: &Proxy, name: &str, scan: &dyn Scan) -> Vec<Flaw> {
+    let mut flaws = proxy.check(name);
+    for (operation, about) in &proxy.operations {
+        for (field, text) in about.texts() {
+            let found =
+                scan.outgoing(&Outgoing { url: "", headers: &[], body: text.as_bytes(), scope: Scope::Service });
+            if !found.is_empty() && !flaws.iter().any(|flaw| flaw.code == "proxy.secret") {
+                let text = format!("`{field}` holds what must not leave; put it in the vault");
+                flaws.push(Flaw { code: "proxy.secret", place: format!("operations.{operation}"), text });
+            }
+        }
+        if let Some(schema) = &about.answer
+            && sluice_content::stages::Schema::compile(&proxy::tighten(schema, proxy.trust)).is_err()
+        {
+            let text = "the schema cannot be used: it refers elsewhere, or checking it has no bound".to_owned();
+            flaws.push(Flaw { code: "proxy.schema", place: format!("operations.{operation}.answer"), text });
+        }
+    }
+    if let Err(why) = connection(proxy, name) {
+        flaws.push(Flaw { code: "proxy.connection", place: "base_url".into(), text: why });
+    }
+    flaws
+}
+
+/// The connection of a proxy: its host, its methods, its paths and nothing else.
+///
+/// # Errors
+/// What cannot be made a connection of.
+pub fn connection(proxy: &Proxy, name: &str) -> Result<Connection, String> {
+    let limits = proxy.limits();
+    let target = Target::parse(&proxy.base_url)?;
+    let named = ConnectionName::new(format!("proxy.{name}")).map_err(|why| why.to_string())?;
+    let host = HostPattern::parse(target.host())?;
+    let mut connection = Connection::new(named, vec![host]);
+    connection.ports = vec![target.port()];
+    connection.plain_http = proxy.base_url.starts_with("http://");
+    connection.redirects = 0;
+    connection.max_answer = u64::from(limits.answer_kb) << 10;
+    connection.timeout = limits.wall().min(Span::from_mins(5));
+    connection.limits.per_minute = Some(limits.per_minute);
+    connection.limits.per_hour = Some(limits.per_hour);
+    connection.limits.burn = Some(limits.burn);
+    connection.methods = proxy.operations.values().map(|operation| method(operation.method)).collect();
+    connection.paths = proxy.operations.values().map(|operation| path(proxy, operation)).collect::<Result<_, _>>()?;
+    for net in &proxy.allow_addresses {
+        connection.allow_addresses.push(Net::parse(net)?);
+    }
+    if let Some(secret) = &proxy.credential {
+        let secret = SecretName::new(secret.as_str()).map_err(|why| why.to_string())?;
+        connection.credential = Some((secret, Placement::Bearer));
+    }
+    Ok(connection)
+}
+
+fn method(method: proxy::Method) -> Method {
+    match method {
+        proxy::Method::Get => Method::GET,
+        proxy::Method::Post => Method::POST,
+        proxy::Method::Put => Method::PUT,
+        proxy::Method::Patch => Method::PATCH,
+        proxy::Method::Delete => Method::DELETE,
+    }
+}
+
+/// The path of an operation with `*` for each part that a call fills.
+fn path(proxy: &Proxy, operation: &proxy::Operation) -> Result<PathPattern, String> {
+    let parts: Vec<&str> =
+        operation.path.split('/').map(|part| if part.starts_with('{') { "*" } else { part }).collect();
+    PathPattern::parse(&format!("{}{}", base_path(proxy), parts.join("/")))
+}
+
+/// The path in the base address, without a slash at its end.
+pub(crate) fn base_path(proxy: &Proxy) -> &str {
+    let rest = proxy.base_url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default().trim_end_matches('/')
+}
+
+/// What a ticket for one operation is good for.
+fn right(proxy: &Proxy, operation: &proxy::Operation) -> Result<Operation, String> {
+    Ok(Operation { method: method(operation.method), path: path(proxy, operation)? })
+}
+
+/// The proxies of a gateway.
+#[derive(Debug, Default)]
+pub struct Proxies {
+    found: Vec<Found>,
+    by_name: BTreeMap<String, Arc<ProxyService>>,
+}
+
+impl Proxies {
+    /// Opens every declaration without a flaw.
+    #[must_use]
+    pub fn open(found: Vec<Found>, ground: &Arc<Ground>) -> Self {
+        let mut by_name = BTreeMap::new();
+        for one in &found {
+            let (Ok(declared), true) = (&one.declared, one.is_whole()) else {
+                tracing::error!(proxy = %one.name, "the proxy `{}` has flaws and is not opened", one.name);
+                continue;
+            };
+            let made = connection(declared, &one.name).ok().zip(Workspace::new(&ground.folder, &one.name));
+            let Some((connection, workspace)) = made else { continue };
+            ground.egress.open(connection);
+            let service = ProxyService::new(one.name.clone(), declared.clone(), workspace, Arc::clone(ground));
+            by_name.extend(service.map(|service| (one.name.clone(), Arc::new(service))));
+        }
+        Self { found, by_name }
+    }
+
+    /// The proxy of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<ProxyService>> {
+        self.by_name.get(name)
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ProxyService>> {
+        self.by_name.values()
+    }
+
+    /// Every declaration, whole or not, by name.
+    #[must_use]
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    /// Each as a service, under the name it is counted and frozen under.
+    pub fn services(&self) -> impl Iterator<Item = (ServiceName, Arc<ProxyService>)> {
+        self.by_name.iter().filter_map(|(name, service)| Some((Proxy::service_name(name)?, Arc::clone(service))))
+    }
+}
+
+impl Ground {
+    fn message(&self) -> MessageId {
+        MessageId::mint(self.ids.as_ref())
+    }
+
+    /// Puts the ground together.
+    #[must_use]
+    pub fn new(store: Arc<Store>, egress: Arc<Egress>, workers: Arc<Workers>, folder: PathBuf, world: &World) -> Self {
+        let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
+        Self { store, egress, workers, folder, clock, ids }
+    }
+}
+
+/// Ends the tasks that this node left running when it died: drafts are marked, the crash is written down. Whether
+/// something had changed cannot be told any more; nobody was seen to attack.
+///
+/// # Errors
+/// When the ends cannot be recorded.
+pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
+    let (now, message) = (gw.now(), MessageId::mint(gw.ids.as_ref()));
+    let left = gw.store.end_left_tasks(move |task| {
+        let last_action = CapabilityName::new(format!("proxy.{}.{}", task.proxy, task.operation)).ok();
+        let cause = Cause::Exited { code: -1 };
+        let scene = Scene { at: now, cause, last_action, requests: task.requests, content: None, files: &[] };
+        let report = CrashReport::new(&scene);
+        // The task is not started again by itself: whoever asked is gone, too.
+        let next = next_step(&report, 0, Footprint::Modified);
+        TaskEnd { state: TaskState::Crashed, requests: task.requests, crash: Some((report, next, message)) }
+    });
+    for task in left.await? {
+        let Some(proxy) = gw.proxies.get(&task.proxy) else { continue };
+        let marked = proxy.workspace().make().and_then(|()| proxy.workspace().abandon_drafts());
+        if let Err(error) = marked {
+            tracing::error!(proxy = %task.proxy, "drafts of a task that was left cannot be marked: {error}");
+        }
+    }
+    Ok(())
+}

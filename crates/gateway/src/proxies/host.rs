@@ -1,0 +1,96 @@
+//! The gateway's side of one task: what the worker asks for is sent, counted and noted.
+//!
+//! Promise: a request beyond the one the operation declares ends the task; what leaks or runs over ends it too, as
+//! what it is.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use sluice_core::crash::Cause;
+use sluice_core::{Clock, Span};
+use tokio::runtime::Handle;
+
+use crate::egress::{Answer, Egress, EgressNo, Request, Ticket};
+use crate::workers::{Exchange, Host, Item, Reply};
+
+/// Answers one worker.
+pub(super) struct TaskHost {
+    pub egress: Arc<Egress>,
+    pub clock: Arc<dyn Clock>,
+    pub handle: Handle,
+    /// Scheme, host and port that every request goes to.
+    pub origin: String,
+    /// Requests made.
+    pub requests: u64,
+    /// Whether one that changes something may have left.
+    pub changed: bool,
+    /// Lines for the workspace's log: hashes and lengths, never content.
+    pub lines: Vec<Value>,
+    /// The last answer, kept to be hashed if it turns out to be an attack.
+    pub last: Option<Bytes>,
+    /// Why egress said no, if it did.
+    pub refused: Option<EgressNo>,
+}
+
+impl Host for TaskHost {
+    fn exchange(&mut self, exchange: Exchange, left: Span) -> Result<Reply, Cause> {
+        let Exchange { ticket, method, path, headers, body } = exchange;
+        // One task, one request. A second one is not what was declared.
+        if self.requests > 0 {
+            return Err(Cause::Forbidden);
+        }
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| Cause::MalformedFrame)?;
+        let reads = method == Method::GET;
+        let length = body.len();
+        let request = Request {
+            method: method.clone(),
+            url: format!("{}{path}", self.origin),
+            headers,
+            body: body.into(),
+            follow: false,
+            timeout: Some(left),
+        };
+        self.requests += 1;
+        let (egress, ticket) = (Arc::clone(&self.egress), Ticket::presented(&ticket));
+        let answered = self.handle.block_on(async { egress.exchange(&ticket, request).await });
+        self.note(&method, length, &answered);
+        match answered {
+            Ok(Answer { status, headers, body, .. }) => {
+                self.changed |= !reads;
+                self.last = Some(body.clone());
+                Ok(Reply::Answer { status, headers, body: body.to_vec() })
+            }
+            Err(EgressNo::Leak(found)) => Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) }),
+            Err(no) => {
+                self.changed |= !reads && no.may_have_left();
+                let reply = Reply::Refused {
+                    code: no.code().as_str().into(),
+                    text: no.to_string(),
+                    not_sent: !no.may_have_left(),
+                };
+                self.refused = Some(no);
+                Ok(reply)
+            }
+        }
+    }
+
+    fn item(&mut self, _: Item) -> Result<(), Cause> {
+        Err(Cause::MalformedFrame)
+    }
+}
+
+impl TaskHost {
+    fn note(&mut self, method: &Method, length: usize, answered: &Result<Answer, EgressNo>) {
+        let at = self.clock.now().to_string();
+        let (status, bytes, code) = match answered {
+            Ok(answer) => (Some(answer.status), answer.body.len(), None),
+            Err(no) => (None, 0, Some(no.code().as_str())),
+        };
+        self.lines.push(json!({
+            "at": at, "event": "exchange", "method": method.as_str(), "request_bytes": length, "status": status,
+            "answer_bytes": bytes, "refused": code,
+        }));
+    }
+}

@@ -1,0 +1,119 @@
+//! One proxy as a service behind the gate: its reads are answered by a task, its writes carried out by one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sluice_core::CapabilityName;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::ConnectionName;
+use sluice_core::proxy::Proxy;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+
+use super::run::{Errand, NotGiven};
+use super::{Ground, Workspace};
+use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+
+/// One proxy.
+#[derive(Debug)]
+pub struct ProxyService {
+    name: String,
+    declared: Proxy,
+    workspace: Workspace,
+    connection: ConnectionName,
+    ground: Arc<Ground>,
+}
+
+impl ProxyService {
+    pub(super) fn new(name: String, declared: Proxy, workspace: Workspace, ground: Arc<Ground>) -> Option<Self> {
+        let connection = ConnectionName::new(format!("proxy.{name}")).ok()?;
+        Some(Self { name, declared, workspace, connection, ground })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its file says.
+    #[must_use]
+    pub fn declared(&self) -> &Proxy {
+        &self.declared
+    }
+
+    /// What outlives its tasks.
+    #[must_use]
+    pub fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    pub(super) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    pub(super) fn connection(&self) -> &ConnectionName {
+        &self.connection
+    }
+
+    async fn answer(&self, action: &sluice_core::Action) -> Result<Value, NotGiven> {
+        let unknown = || NotGiven { refusal: Refusal::new(Code::GatewayUnsupported), changed: false };
+        let capability = action.capability();
+        let (name, operation) = self.declared.operation(&self.name, capability).ok_or_else(unknown)?;
+        let errand = Errand { agent: action.agent(), capability, name, operation, arguments: action.arguments() };
+        self.run(&errand).await
+    }
+}
+
+/// What an agent is given: the data, and that it came from outside.
+fn told(service: &str, data: Value) -> Value {
+    json!({"data": data, "source": service, "untrusted": true})
+}
+
+impl Service for ProxyService {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        self.declared.operation(&self.name, capability).is_some()
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(async {
+            let data = self.answer(&ask.action).await.map_err(|not| not.refusal)?;
+            Ok(told(&self.declared.service, data))
+        })
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
+
+    fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async {
+            match self.answer(&hold.action).await {
+                Ok(data) => Ok(Performed {
+                    receipt: format!("{} answered", self.declared.service),
+                    result: told(&self.declared.service, data),
+                    after: None,
+                    undo_until: None,
+                }),
+                Err(NotGiven { changed: true, .. }) => Err(Trouble::Unclear),
+                Err(NotGiven { refusal, changed: false }) => Err(Trouble::NotDone(refusal)),
+            }
+        })
+    }
+
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(std::future::ready(Found::Unknown))
+    }
+
+    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

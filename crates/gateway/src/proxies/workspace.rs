@@ -1,0 +1,434 @@
+//! What outlives the tasks of a proxy: logs, relations and drafts in a folder of its own.
+//!
+//! Only the gateway writes here; a task is told a little of it at its start and proposes what to add. Promise:
+//! whatever way a task ends, its audit lines are flushed, then its crash report is written, then its drafts
+//! are marked; no credential is ever written; a quarantine keeps the remains and brings back the last good copy.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sluice_core::crash::CrashReport;
+use sluice_core::ids::JobId;
+use sluice_core::{Timestamp, proxy};
+
+/// Most bytes of a log before it is turned over.
+const LOG_BYTES: u64 = 4 * 1024 * 1024;
+/// Most exchanges kept per relation.
+const KEPT: usize = 200;
+
+/// The folder of one proxy.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// All proxies' folders.
+    root: PathBuf,
+    name: String,
+}
+
+/// One past exchange with the other side, as a task is told of it. Sizes and times, and what we said ourselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// When.
+    pub at: String,
+    /// What was done.
+    pub operation: String,
+    /// How it ended.
+    pub outcome: String,
+    /// How much came back, in bytes.
+    pub answer_bytes: u64,
+    /// A prefix of the hash of what came back.
+    pub answer_hash: String,
+}
+
+/// A draft: what we are about to say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draft {
+    /// `IN_PROGRESS`, `SENT` or `ABANDONED`.
+    pub state: String,
+    /// What it is for.
+    pub operation: String,
+    /// Since when.
+    pub at: String,
+    /// The arguments.
+    pub arguments: Value,
+}
+
+/// A folder kept aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Archived {
+    /// Its name.
+    pub name: String,
+    /// How many files.
+    pub files: usize,
+}
+
+impl Workspace {
+    /// The workspace of a proxy below a folder for all of them. Nothing is made yet.
+    #[must_use]
+    pub fn new(root: &Path, name: &str) -> Option<Self> {
+        proxy::is_name(name).then(|| Self { root: root.to_path_buf(), name: name.to_owned() })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.root.join(&self.name)
+    }
+
+    fn good(&self) -> PathBuf {
+        self.root.join(".good").join(&self.name)
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.root.join(".archive").join(&self.name)
+    }
+
+    /// Makes the folders, for their owner only.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn make(&self) -> io::Result<()> {
+        for part in ["logs", "relations", "drafts"] {
+            private_dir(&self.path().join(part))?;
+        }
+        Ok(())
+    }
+
+    /// Adds lines to `logs/audit.jsonl`, and waits until they are on disk.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn log(&self, lines: &[Value]) -> io::Result<()> {
+        let path = self.path().join("logs/audit.jsonl");
+        if fs::metadata(&path).is_ok_and(|about| about.len() > LOG_BYTES) {
+            fs::rename(&path, path.with_extension("jsonl.1"))?;
+        }
+        append(&path, lines)
+    }
+
+    /// Writes `logs/crash-<time>.json`. Gives the name of the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn crashed(&self, report: &CrashReport) -> io::Result<String> {
+        let name = format!("{}.json", report.crash_id().replace(':', "-"));
+        let text = serde_json::to_vec_pretty(report)?;
+        whole(&self.path().join("logs").join(&name), &text)?;
+        Ok(name)
+    }
+
+    /// What the last exchanges with this side were, newest last.
+    #[must_use]
+    pub fn recent(&self, relation: &str, most: usize) -> Vec<Exchange> {
+        let text = fs::read_to_string(self.relation(relation)).unwrap_or_default();
+        let mut found: Vec<Exchange> =
+            text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).take(most).collect();
+        found.reverse();
+        found
+    }
+
+    /// Adds one exchange with this side.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn remember(&self, relation: &str, exchange: &Exchange) -> io::Result<()> {
+        let path = self.relation(relation);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if text.lines().count() >= 2 * KEPT {
+            let kept: Vec<&str> = text.lines().rev().take(KEPT).collect();
+            let kept: String = kept.into_iter().rev().flat_map(|line| [line, "\n"]).collect();
+            whole(&path, kept.as_bytes())?;
+        }
+        append(&path, &[serde_json::to_value(exchange)?])
+    }
+
+    /// A side is filed under a hash: its name comes from outside and must not become a path.
+    fn relation(&self, relation: &str) -> PathBuf {
+        let hash = Sha256::digest(relation.as_bytes());
+        let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        self.path().join("relations").join(format!("{name}.jsonl"))
+    }
+
+    /// Writes down what is about to be said.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: Timestamp) -> io::Result<()> {
+        let draft =
+            Draft { state: "IN_PROGRESS".into(), operation: operation.to_owned(), at: at.to_string(), arguments };
+        whole(&self.draft_path(task), &serde_json::to_vec_pretty(&draft)?)
+    }
+
+    /// A draft was sent.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn sent(&self, task: JobId) -> io::Result<()> {
+        self.mark(&self.draft_path(task), "SENT")
+    }
+
+    /// Marks every draft in progress as abandoned. Gives how many there were.
+    ///
+    /// # Errors
+    /// When one cannot be written.
+    pub fn abandon_drafts(&self) -> io::Result<usize> {
+        let mut marked = 0;
+        for path in files(&self.path().join("drafts")) {
+            if read_draft(&path).is_some_and(|draft| draft.state == "IN_PROGRESS") {
+                self.mark(&path, "ABANDONED")?;
+                marked += 1;
+            }
+        }
+        Ok(marked)
+    }
+
+    fn mark(&self, path: &Path, state: &str) -> io::Result<()> {
+        let Some(mut draft) = read_draft(path) else { return Ok(()) };
+        draft.state = state.to_owned();
+        whole(path, &serde_json::to_vec_pretty(&draft)?)
+    }
+
+    fn draft_path(&self, task: JobId) -> PathBuf {
+        self.path().join("drafts").join(format!("{task}.json"))
+    }
+
+    /// The drafts, by file name.
+    #[must_use]
+    pub fn drafts(&self) -> Vec<(String, Draft)> {
+        let name = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let paths = files(&self.path().join("drafts"));
+        paths.iter().filter_map(|path| Some((name(path), read_draft(path)?))).collect()
+    }
+
+    /// Keeps a copy of the workspace as it is now: it was good.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn keep_good(&self) -> io::Result<()> {
+        let next = self.good().with_extension("next");
+        remove(&next)?;
+        copy(&self.path(), &next)?;
+        remove(&self.good())?;
+        fs::rename(&next, self.good())
+    }
+
+    /// Sets the workspace aside as evidence and brings back the last good copy. Gives the archive's name.
+    ///
+    /// # Errors
+    /// When a folder cannot be moved.
+    pub fn archive(&self, at: Timestamp) -> io::Result<String> {
+        private_dir(&self.archives())?;
+        let name = at.to_string().replace(':', "-");
+        fs::rename(self.path(), self.archives().join(&name))?;
+        self.restore(None)?;
+        Ok(name)
+    }
+
+    /// Brings back the last good copy, or an archive by name. What is there now is replaced.
+    ///
+    /// # Errors
+    /// When there is no such archive, or it cannot be copied.
+    pub fn restore(&self, archive: Option<&str>) -> io::Result<()> {
+        let from = match archive {
+            Some(name) => {
+                let known = self.archived().into_iter().any(|archived| archived.name == name);
+                let known = known.then(|| self.archives().join(name));
+                known.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such archive"))?
+            }
+            None => self.good(),
+        };
+        let next = self.root.join(".next").join(&self.name);
+        remove(&next)?;
+        if from.exists() {
+            copy(&from, &next)?;
+            remove(&self.path())?;
+            fs::rename(&next, self.path())?;
+        }
+        self.make()
+    }
+
+    /// What was set aside, oldest first.
+    #[must_use]
+    pub fn archived(&self) -> Vec<Archived> {
+        let Ok(entries) = fs::read_dir(self.archives()) else { return Vec::new() };
+        let mut found: Vec<Archived> = entries
+            .flatten()
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| Archived {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                files: count(&entry.path()),
+            })
+            .collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+}
+
+fn private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Files of a folder, in order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    found.sort();
+    found
+}
+
+fn count(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries.flatten().map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}
+
+fn read_draft(path: &Path) -> Option<Draft> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn append(path: &Path, lines: &[Value]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
+}
+
+/// A file appears whole or not at all.
+fn whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Copies folders and plain files; nothing else is expected here, and nothing else is followed.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    private_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, place) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy(&entry.path(), &place)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use sluice_core::crash::{Cause, Scene};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_730_000_000_123);
+
+    fn workspace(folder: &tempfile::TempDir) -> Workspace {
+        let workspace = Workspace::new(folder.path(), "moltbook").unwrap();
+        workspace.make().unwrap();
+        workspace
+    }
+
+    fn exchange(n: usize) -> Exchange {
+        Exchange {
+            at: NOW.to_string(),
+            operation: "feed".into(),
+            outcome: "clean".into(),
+            answer_bytes: n as u64,
+            answer_hash: "00".into(),
+        }
+    }
+
+    #[test]
+    fn a_name_from_outside_never_becomes_a_path() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Workspace::new(folder.path(), "../up").is_none());
+        let workspace = workspace(&folder);
+        workspace.remember("../../etc/passwd", &exchange(1)).unwrap();
+        assert_eq!(workspace.recent("../../etc/passwd", 5), [exchange(1)]);
+        assert_eq!(files(&workspace.path().join("relations")).len(), 1);
+    }
+
+    #[test]
+    fn the_last_exchanges_of_one_side_are_told_and_the_file_stays_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        (0..2 * KEPT + 3).for_each(|n| workspace.remember("ana", &exchange(n)).unwrap());
+        workspace.remember("ben", &exchange(7)).unwrap();
+        let recent: Vec<u64> = workspace.recent("ana", 3).iter().map(|exchange| exchange.answer_bytes).collect();
+        assert_eq!(recent, [400, 401, 402]);
+        assert!(workspace.recent("ana", 1000).len() <= KEPT + 3);
+    }
+
+    #[test]
+    fn drafts_in_progress_are_abandoned_and_sent_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        for n in 1..=3 {
+            workspace.draft(JobId::from_bits(n), "reply", json!({"text": "hi"}), NOW).unwrap();
+        }
+        workspace.sent(JobId::from_bits(1)).unwrap();
+        assert_eq!(workspace.abandon_drafts().unwrap(), 2);
+        let states: Vec<String> = workspace.drafts().into_iter().map(|(_, draft)| draft.state).collect();
+        assert_eq!(states, ["SENT", "ABANDONED", "ABANDONED"]);
+        assert_eq!(workspace.abandon_drafts().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_quarantine_keeps_the_remains_and_brings_back_the_last_good_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        workspace.remember("ana", &exchange(1)).unwrap();
+        workspace.keep_good().unwrap();
+        workspace.remember("ana", &exchange(666)).unwrap();
+        let scene = Scene {
+            at: NOW,
+            cause: Cause::Injection { findings: 1 },
+            last_action: None,
+            requests: 1,
+            content: None,
+            files: &[],
+        };
+        let name = workspace.crashed(&CrashReport::new(&scene)).unwrap();
+        assert_eq!(name, "crash-2024-10-27T03-33-20.123Z.json");
+        let archive = workspace.archive(NOW).unwrap();
+        assert_eq!(workspace.recent("ana", 9), [exchange(1)]);
+        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 2 }]);
+        workspace.restore(Some(&archive)).unwrap();
+        assert_eq!(workspace.recent("ana", 9).len(), 2);
+        assert!(workspace.restore(Some("../../etc")).is_err());
+    }
+
+    #[test]
+    fn a_proxy_without_a_good_copy_starts_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        workspace.remember("ana", &exchange(666)).unwrap();
+        workspace.archive(NOW).unwrap();
+        assert_eq!(workspace.recent("ana", 9), []);
+    }
+
+    #[test]
+    fn a_full_log_is_turned_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        let line = json!({"x": "y".repeat(1024 * 1024)});
+        (0..6).for_each(|_| workspace.log(std::slice::from_ref(&line)).unwrap());
+        assert_eq!(files(&workspace.path().join("logs")).len(), 2);
+    }
+}

@@ -1,0 +1,282 @@
+//! `sluice proxies`: isolated interfaces to services nobody trusts.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use sluice_gateway::proxies;
+
+use crate::client::{Ask, Client, Reach, Whose, encode, entries, shown, text};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::table::Table;
+use crate::watch::{self, Listing};
+
+/// Check, list and look after security proxies.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    before_help = "Examples:\n  sluice proxies check proxies/\n  sluice proxies list\n  sluice proxies show moltbook\n  sluice proxies clear moltbook"
+)]
+pub(crate) struct Proxies {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Look for flaws in declarations; needs no gateway
+    #[command(before_help = "Examples:\n  sluice proxies check\n  sluice proxies check proxies/moltbook.yaml --json")]
+    Check {
+        /// Files or folders
+        #[arg(default_value = "proxies")]
+        paths: Vec<PathBuf>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// List proxies and how they stand
+    #[command(before_help = "Examples:\n  sluice proxies list")]
+    List {
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one proxy with its newest tasks
+    #[command(before_help = "Examples:\n  sluice proxies show moltbook")]
+    Show {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Run one operation, as an agent does
+    #[command(before_help = "Examples:\n  sluice proxies run moltbook feed '{\"limit\": 5}' --key-file bookkeeper.key")]
+    Run {
+        /// Its name
+        name: String,
+        /// The operation
+        operation: String,
+        /// Its arguments, as JSON
+        #[arg(default_value = "{}")]
+        arguments: String,
+    },
+    /// List tasks that crashed
+    #[command(before_help = "Examples:\n  sluice proxies crashes moltbook")]
+    Crashes {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Show one crash report
+    #[command(before_help = "Examples:\n  sluice proxies crash moltbook crash-2026-11-16T04:12:00.000Z")]
+    Crash {
+        /// Its name
+        name: String,
+        /// The crash, or the beginning of its id
+        id: String,
+    },
+    /// Let a proxy run again that waits for a person
+    #[command(before_help = "Examples:\n  sluice proxies clear moltbook")]
+    Clear {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Set a proxy aside until a person has looked
+    #[command(before_help = "Examples:\n  sluice proxies quarantine moltbook --reason 'odd answers'")]
+    Quarantine {
+        #[command(flatten)]
+        one: One,
+        /// Why
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Keep the workspace as evidence and start from the last good copy
+    #[command(before_help = "Examples:\n  sluice proxies archive moltbook")]
+    Archive {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Bring a workspace back
+    #[command(
+        before_help = "Examples:\n  sluice proxies restore moltbook\n  sluice proxies restore moltbook --archive 2026-11-16T04-12-00.000Z"
+    )]
+    Restore {
+        #[command(flatten)]
+        one: One,
+        /// Which; the last good copy if none is named
+        #[arg(long)]
+        archive: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// Its name
+    name: String,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Proxies {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let verb = match self.verb {
+            Verb::Check { paths, json } => return check(screen, &paths, json),
+            Verb::Run { name, operation, arguments } => {
+                return call(&self.reach.client(Whose::Agent)?, screen, &name, &operation, &arguments);
+            }
+            verb => verb,
+        };
+        let client = self.reach.operator()?;
+        match verb {
+            Verb::Check { .. } | Verb::Run { .. } => Ok(Exit::Ok),
+            Verb::List { listing } => {
+                let fetch = || client.whole("/v1/proxies");
+                watch::show(&client, screen, listing, fetch, |list| table(list, screen))
+            }
+            Verb::Show { one } => say(&client, screen, &one, &Ask::get(path(&one.name, ""))),
+            Verb::Crashes { one } => {
+                let found = client.ask(&Ask::get(path(&one.name, "/crashes")))?;
+                if one.json {
+                    screen.json(&found)?;
+                    return Ok(Exit::Ok);
+                }
+                tasks(&found, "data", screen)
+            }
+            Verb::Crash { name, id } => crash(&client, screen, &name, &id),
+            Verb::Clear { one } => say(&client, screen, &one, &Ask::post(path(&one.name, "/clear"))),
+            Verb::Quarantine { one, reason } => {
+                let ask = Ask::post(path(&one.name, "/quarantine")).body(json!({"reason": reason}));
+                say(&client, screen, &one, &ask)
+            }
+            Verb::Archive { one } => say(&client, screen, &one, &Ask::post(path(&one.name, "/archive"))),
+            Verb::Restore { one, archive } => {
+                let ask = Ask::post(path(&one.name, "/restore")).body(json!({"archive": archive}));
+                say(&client, screen, &one, &ask)
+            }
+        }
+    }
+}
+
+fn path(name: &str, rest: &str) -> String {
+    format!("/v1/proxies/{}{rest}", encode(name))
+}
+
+/// Reads declarations and says what is wrong with them.
+fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Failure> {
+    let scan = sluice_gateway::rooms::leak::of_formats()
+        .map_err(|error| Failure::new(Exit::Failed, "the leak scan cannot be prepared").why(error.to_string()))?;
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            found.extend(proxies::find(path, &scan));
+        } else {
+            found.push(proxies::read(path.clone(), &scan));
+        }
+    }
+    let mut fine = true;
+    let mut list = Vec::new();
+    for one in &found {
+        fine &= one.is_whole();
+        let mut flaws: Vec<Value> =
+            one.flaws.iter().map(|flaw| json!({"code": flaw.code, "place": flaw.place, "text": flaw.text})).collect();
+        flaws.extend(
+            one.declared.as_ref().err().map(|why| json!({"code": "proxy.unreadable", "place": "", "text": why.0})),
+        );
+        if as_json {
+            list.push(json!({"proxy": one.name, "file": one.path, "flaws": flaws}));
+            continue;
+        }
+        if one.is_whole() {
+            screen.line(format_args!("{}: fine", one.path.display()))?;
+        }
+        for flaw in &flaws {
+            let (code, place, what) = (text(flaw, "code"), text(flaw, "place"), text(flaw, "text"));
+            screen.line(format_args!("{}: {code} at `{place}`: {what}", one.path.display()))?;
+        }
+    }
+    if as_json {
+        screen.json(&json!({"data": list}))?;
+    } else if found.is_empty() {
+        screen.note(format_args!("there are no declarations"));
+    }
+    Ok(if fine { Exit::Ok } else { Exit::Failed })
+}
+
+fn call(client: &Client, screen: &Screen, name: &str, operation: &str, arguments: &str) -> Result<Exit, Failure> {
+    let arguments: Value = serde_json::from_str(arguments)
+        .map_err(|error| Failure::new(Exit::Usage, "the arguments are not JSON").why(error.to_string()))?;
+    let capability = format!("proxy.{name}.{operation}");
+    let ask = Ask::post("/v1/calls").body(json!({"capability": capability, "arguments": arguments}));
+    screen.json(&client.ask(&ask)?)?;
+    Ok(Exit::Ok)
+}
+
+fn crash(client: &Client, screen: &Screen, name: &str, id: &str) -> Result<Exit, Failure> {
+    let found = client.ask(&Ask::get(path(name, "/crashes")))?;
+    let reports = entries(&found).iter().filter_map(|task| task.get("crash"));
+    let mut fitting = reports.filter(|report| text(report, "crash_id").starts_with(id));
+    match (fitting.next(), fitting.next()) {
+        (Some(report), None) => {
+            screen.json(report)?;
+            Ok(Exit::Ok)
+        }
+        (Some(_), Some(_)) => Err(Failure::new(Exit::Usage, format!("`{id}` is the beginning of several crashes"))),
+        (None, _) => Err(Failure::new(Exit::NotFound, format!("`{name}` has no crash `{id}`"))),
+    }
+}
+
+fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, Failure> {
+    let proxy = client.ask(ask)?;
+    if one.json {
+        screen.json(&proxy)?;
+        return Ok(Exit::Ok);
+    }
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<13} {value}"));
+    line("proxy", shown(&proxy, "name"))?;
+    line("service", shown(&proxy, "service"))?;
+    line("state", shown(&proxy, "state"))?;
+    if proxy.get("reason").is_some() {
+        line("because", shown(&proxy, "reason"))?;
+    }
+    line("trust", shown(&proxy, "trust"))?;
+    for (name, field) in [("capabilities", "capabilities"), ("flaws", "flaws"), ("set aside", "archives")] {
+        for value in proxy.get(field).and_then(Value::as_array).into_iter().flatten() {
+            line(name, value.as_str().unwrap_or_default().to_owned())?;
+        }
+    }
+    tasks(&proxy, "tasks", screen)
+}
+
+fn tasks(found: &Value, field: &str, screen: &Screen) -> Result<Exit, Failure> {
+    let mut table = Table::new(&["task", "operation", "agent", "state", "started", "requests", "crash"]);
+    for task in found.get(field).and_then(Value::as_array).into_iter().flatten() {
+        let cell = |name| shown(task, name);
+        let crash = task.get("crash").map(|report| {
+            let attack = report.get("adversarial") == Some(&Value::Bool(true));
+            format!("{}{}", text(report, "trigger"), if attack { " (attack)" } else { "" })
+        });
+        let crash = crash.unwrap_or_default();
+        table.row(&[
+            cell("task_id"),
+            cell("operation"),
+            cell("agent"),
+            cell("state"),
+            cell("started_at"),
+            cell("requests"),
+            crash,
+        ]);
+    }
+    table.print(screen, "no tasks yet")?;
+    Ok(Exit::Ok)
+}
+
+fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
+    let mut table = Table::new(&["proxy", "service", "state", "trust", "operations", "because"]);
+    for proxy in entries(list) {
+        let cell = |name| shown(proxy, name);
+        let operations = proxy.get("capabilities").and_then(Value::as_array).map_or(0, Vec::len);
+        let because = if proxy.get("reason").is_some() { cell("reason") } else { String::new() };
+        table.row(&[cell("name"), cell("service"), cell("state"), cell("trust"), operations.to_string(), because]);
+    }
+    table.print(screen, "there are no proxies: put a declaration into proxies/")
+}
