@@ -140,11 +140,11 @@ impl Gate {
         serving
             .args(["serve", "--config", "sluice.yaml"])
             .current_dir(&home)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = serving.spawn().map_err(words)?;
         let mut first = String::new();
-        let mut said = BufReader::new(child.stderr.take().ok_or("the gateway has no voice")?);
+        let mut said = BufReader::new(child.stdout.take().ok_or("the gateway has no voice")?);
         said.read_line(&mut first).map_err(words)?;
         if !first.contains("serves at") {
             let _gone = child.kill();

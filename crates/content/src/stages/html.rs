@@ -22,6 +22,8 @@ const TAGS: usize = 100_000;
 const DEPTH: usize = 256;
 /// The longest run of attributes of one tag.
 const ATTRIBUTES: usize = 64 << 10;
+/// The most character references: the tree builder copies what it has for each of them.
+const REFERENCES: usize = 10_000;
 
 /// Content without live markup.
 #[derive(Debug, Clone)]
@@ -88,7 +90,9 @@ fn read(passage: &Passage<'_>, surfaces: &mut Vec<Surface>, findings: &mut Vec<F
         findings.push(Finding::note(Stage::Html, "markup.cut", cut));
     }
     let page = scan::walk(source);
-    let within_limits = whole && page.tags <= TAGS && page.depth <= DEPTH && page.attributes <= ATTRIBUTES;
+    let references = source.bytes().filter(|byte| *byte == b'&').count();
+    let within_limits =
+        whole && page.tags <= TAGS && page.depth <= DEPTH && page.attributes <= ATTRIBUTES && references <= REFERENCES;
     if !within_limits {
         findings.push(Finding::note(Stage::Html, "markup.excessive", 0));
     }

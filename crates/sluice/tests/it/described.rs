@@ -30,13 +30,13 @@ fn ask_everything(gate: &Gate, program: &str, token: Option<&str>, which: &[&str
         "--seed",
         "7",
         "--workers",
-        "2",
+        "1",
     ]);
     command.args([
         "--checks",
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance",
     ]);
-    // A stream has no end, and its answer no shape.
+    // One worker: with two, the tool trips over itself now and then. A stream has no end, and its answer no shape.
     command.args(["--exclude-path", "/v1/events", "--request-timeout", "20", "--no-color"]);
     command.args(which);
     if let Some(token) = token {
