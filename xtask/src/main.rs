@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
 mod command;
+mod discovery;
 mod eval_outbound;
 mod mcp;
 mod packages;
@@ -133,6 +134,19 @@ fn test(asked: &Asked) -> Report {
     });
     if let Ok(program) = &fuzzer {
         tests = tests.env(schemathesis::PROGRAM, &program.display().to_string());
+    }
+    let described =
+        std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| discovery::install(&root));
+    report.time("gmail description", || match &described {
+        Ok(_) => (Outcome::Passed, ()),
+        Err(reason) => {
+            (Outcome::Skipped(format!("requests to Gmail were not held against its description: {reason}")), ())
+        }
+    });
+    match &described {
+        Ok(file) => tests = tests.env(discovery::FILE, &file.display().to_string()),
+        // A strict run has failed by now; the remaining tests still say what they can.
+        Err(_) => tests = tests.without("SLUICE_TEST_STRICT"),
     }
     report.run("tests", &tests);
     if asked.filter.is_none() {

@@ -1,7 +1,7 @@
 //! Egress: the only way out.
 //!
 //! Takes a request and the right to make it; gives the answer, or why not and how far it came. Everything a request
-//! must pass is in [`Egress::send`], as straight-line calls. Promise: nothing leaves to a host, port, path or address
+//! must pass is in `Egress::send`, as straight-line calls. Promise: nothing leaves to a host, port, path or address
 //! that configuration does not open; credentials are added here and removed from what comes back; nothing is retried
 //! that may have left.
 
@@ -226,7 +226,7 @@ impl Egress {
     /// One exchange of a worker.
     ///
     /// # Errors
-    /// When the ticket is not good for it, and as [`Egress::send`].
+    /// When the ticket is not good for it, and as `Egress::send`.
     pub async fn exchange(&self, ticket: &Ticket, request: Request) -> Result<Answer, EgressNo> {
         let grant = self.tickets.find(ticket, self.clock.since_boot())?;
         let credential = grant.credential.as_deref();
@@ -241,7 +241,7 @@ impl Egress {
     /// One exchange of an agent, without a ticket and with the connection's own credential, if it has one.
     ///
     /// # Errors
-    /// As [`Egress::send`].
+    /// As `Egress::send`.
     pub async fn request(
         &self,
         connection: &Connection,
@@ -256,7 +256,7 @@ impl Egress {
     /// One exchange of an agent with a credential it named.
     ///
     /// # Errors
-    /// When the secret is not for this capability and host, and as [`Egress::send`].
+    /// When the secret is not for this capability and host, and as `Egress::send`.
     pub async fn request_with(
         &self,
         connection: &Connection,

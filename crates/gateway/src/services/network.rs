@@ -2,7 +2,7 @@
 //!
 //! A request takes the connection that is open to the agent and admits it; the credential is added by egress and
 //! never seen here. Promise: a request that may have left and was not answered is unclear, never repeated; what comes
-//! back passes [`intake`] and says where it is from.
+//! back passes `intake` and says where it is from.
 
 use std::sync::Arc;
 
