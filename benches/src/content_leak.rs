@@ -20,12 +20,36 @@ const PYTHON: &str = "SLUICE_BENCH_PYTHON";
 
 /// Thirty patterns, as a scanner would have them that tries them all at once.
 const PATTERNS: [&str; 30] = [
-    r"\bAKIA[A-Z0-9]{16}\b", r"\bghp_[A-Za-z0-9]{36}\b", r"\bglpat-[\w-]{20}\b", r"\bxox[baprs]-[\w-]{10,}", r"\bsk_live_[A-Za-z0-9]{24,}\b",
-    r"\bAIza[\w-]{35}\b", r"\bSG\.[\w-]{22}\.[\w-]{43}\b", r"\bnpm_[A-Za-z0-9]{36}\b", r"\bpypi-[\w-]{50,}", r"\bhf_[A-Za-z0-9]{34}\b",
-    r"\bshpat_[0-9a-f]{32}\b", r"\bdop_v1_[0-9a-f]{64}\b", r"\bhvs\.[\w-]{24,}", r"\bdapi[0-9a-f]{32}\b", r"\blin_api_[A-Za-z0-9]{40}\b",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY", r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}\b", r"\bsk-[A-Za-z0-9]{20,}\b", r"\bxai-[A-Za-z0-9]{20,}\b",
-    r"\bBearer [\w.~+/=-]{16,}", r"://[^\s:@/]+:[^\s@/]+@", r"\b\d{17,19}\b", r"\+\d[\d ]{8,16}", r"\b[\w.+-]+@[\w.-]+\.[a-z]{2,}\b",
-    r"/data/\.openclaw", r"memory/owner/", r"\bSOUL\.md\b", r"\bMEMORY\.md\b", r"\bopenclaw\.json\b", r"(?i)password\s*=\s*\S{6,}",
+    r"\bAKIA[A-Z0-9]{16}\b",
+    r"\bghp_[A-Za-z0-9]{36}\b",
+    r"\bglpat-[\w-]{20}\b",
+    r"\bxox[baprs]-[\w-]{10,}",
+    r"\bsk_live_[A-Za-z0-9]{24,}\b",
+    r"\bAIza[\w-]{35}\b",
+    r"\bSG\.[\w-]{22}\.[\w-]{43}\b",
+    r"\bnpm_[A-Za-z0-9]{36}\b",
+    r"\bpypi-[\w-]{50,}",
+    r"\bhf_[A-Za-z0-9]{34}\b",
+    r"\bshpat_[0-9a-f]{32}\b",
+    r"\bdop_v1_[0-9a-f]{64}\b",
+    r"\bhvs\.[\w-]{24,}",
+    r"\bdapi[0-9a-f]{32}\b",
+    r"\blin_api_[A-Za-z0-9]{40}\b",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY",
+    r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}\b",
+    r"\bsk-[A-Za-z0-9]{20,}\b",
+    r"\bxai-[A-Za-z0-9]{20,}\b",
+    r"\bBearer [\w.~+/=-]{16,}",
+    r"://[^\s:@/]+:[^\s@/]+@",
+    r"\b\d{17,19}\b",
+    r"\+\d[\d ]{8,16}",
+    r"\b[\w.+-]+@[\w.-]+\.[a-z]{2,}\b",
+    r"/data/\.openclaw",
+    r"memory/owner/",
+    r"\bSOUL\.md\b",
+    r"\bMEMORY\.md\b",
+    r"\bopenclaw\.json\b",
+    r"(?i)password\s*=\s*\S{6,}",
 ];
 
 /// Measures the section.
@@ -33,7 +57,8 @@ pub fn measure() -> anyhow::Result<Section> {
     let mail = mail();
     let scanner = Scanner::new(&Settings::default())?;
     let none = LiveSecrets::default();
-    let vault = LiveSecrets::new((0..50).map(|n| (format!("secret-{n}"), format!("Nobodys-{:x}-secret-{n}", n * 104_729))))?;
+    let vault =
+        LiveSecrets::new((0..50).map(|n| (format!("secret-{n}"), format!("Nobodys-{:x}-secret-{n}", n * 104_729))))?;
     let set = regex::RegexSet::new(PATTERNS)?;
     let key = key();
     let planted = format!("{mail} {key}");
@@ -58,17 +83,34 @@ pub fn measure() -> anyhow::Result<Section> {
     let mut rows = vec![
         row("text without a match, MB/s on one core", ours, "300 MB/s", 300.0, ours, Target::AtLeast(300.0)),
         row("the same with 50 secrets in the vault, MB/s", full, "300 MB/s", 300.0, full, Target::None),
-        row("the same, times a set of 30 patterns", ours, "RegexSet", regexes.middle, over(ours, regexes.middle), Target::None),
+        row(
+            "the same, times a set of 30 patterns",
+            ours,
+            "RegexSet",
+            regexes.middle,
+            over(ours, regexes.middle),
+            Target::None,
+        ),
     ];
     let mut notes = Vec::new();
     match peer(&mail, &planted) {
         Ok(theirs) => {
             let times = over(ours, theirs);
-            rows.push(row("the same, times detect-secrets", ours, "detect-secrets 1.5, 27 plugins", theirs, times, Target::AtLeast(5_000.0)));
+            rows.push(row(
+                "the same, times detect-secrets",
+                ours,
+                "detect-secrets 1.5, 27 plugins",
+                theirs,
+                times,
+                Target::AtLeast(5_000.0),
+            ));
         }
         Err(error) => notes.push(format!("Without detect-secrets: {error}. Name a Python that has it in `{PYTHON}`.")),
     }
-    let how = format!("`Scanner::scan` on a plain mail of {} bytes, processor time, {ROUNDS} rounds.", figure(mail.len() as f64));
+    let how = format!(
+        "`Scanner::scan` on a plain mail of {} bytes, processor time, {ROUNDS} rounds.",
+        figure(mail.len() as f64)
+    );
     let [.., title, _, _] = ORDER;
     Ok(Section { name: "leak", title, how, rows, notes })
 }
@@ -90,9 +132,46 @@ fn key() -> String {
 /// Words as people write them, without anything that looks like a number or an address.
 fn mail() -> String {
     const WORDS: [&str; 40] = [
-        "the", "meeting", "about", "our", "garden", "was", "moved", "to", "Monday", "because", "nobody", "had", "time", "and", "we", "should", "bring",
-        "the", "plans", "for", "spring", "with", "us", "please", "answer", "when", "you", "can", "so", "that", "everybody", "knows", "in", "advance",
-        "what", "is", "needed", "from", "them", "thanks",
+        "the",
+        "meeting",
+        "about",
+        "our",
+        "garden",
+        "was",
+        "moved",
+        "to",
+        "Monday",
+        "because",
+        "nobody",
+        "had",
+        "time",
+        "and",
+        "we",
+        "should",
+        "bring",
+        "the",
+        "plans",
+        "for",
+        "spring",
+        "with",
+        "us",
+        "please",
+        "answer",
+        "when",
+        "you",
+        "can",
+        "so",
+        "that",
+        "everybody",
+        "knows",
+        "in",
+        "advance",
+        "what",
+        "is",
+        "needed",
+        "from",
+        "them",
+        "thanks",
     ];
     let (mut text, mut state) = (String::from("Dear all,\n\n"), 7_usize);
     while text.len() < SIZE {

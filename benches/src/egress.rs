@@ -46,7 +46,7 @@ pub fn measure() -> anyhow::Result<Section> {
     let server = serve()?;
     let counted = Limits { per_minute: Some(100_000_000), per_hour: None, burn: None };
     let pair = against_reqwest(&runtime, server, counted)?;
-    let per_second = |side| format!("{} /s", figure(rounds::of(side, Took::per_second)));
+    let per_second = |side: &[Took]| format!("{} /s", figure(rounds::of(side, Took::per_second)));
     let row = |what: &str, pair: &Pair, target| Row {
         what: what.into(),
         ours: per_second(&pair.ours),

@@ -119,6 +119,7 @@ impl Mails {
             tier: Tier::Notify,
             policy: "sha256:0000000000000000000000000000000000000000000000000000000000000000".into(),
             rule: Some("agents/clerk.yaml:12".into()),
+            door: None,
             rates: Vec::new(),
             // Large enough that it never trips; it is counted all the same.
             window: Window { limit: u32::MAX, ..Window::default() },

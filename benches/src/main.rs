@@ -29,7 +29,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | all] [--report FILE]";
+const USAGE: &str =
+    "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | all] [--report FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -69,8 +70,7 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 9] =
-    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway"];
+const SECTIONS: [&str; 9] = ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);

@@ -153,8 +153,17 @@ fn merged(old: &str, machine: &str, section: &Section) -> String {
 }
 
 /// The sections of the report, in reading order.
-pub const ORDER: [&str; 9] =
-    ["Admitting writes", "The audit log", "From due to done", "Policy decisions", "The life of a worker", "The way out", "Leak scan", "Content", "The gateway over HTTP"];
+pub const ORDER: [&str; 9] = [
+    "Admitting writes",
+    "The audit log",
+    "From due to done",
+    "Policy decisions",
+    "The life of a worker",
+    "The way out",
+    "Leak scan",
+    "Content",
+    "The gateway over HTTP",
+];
 
 const HEAD: &str = "
 # Benchmarks

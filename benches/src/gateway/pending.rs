@@ -9,9 +9,7 @@ use serde_json::json;
 use sluice_core::batch::Window;
 use sluice_core::capability::{Catalogue, EffectClass};
 use sluice_core::ids::MessageId;
-use sluice_core::{
-    Action, ApprovalId, CallId, CapabilityName, Clock, HoldId, ServiceName, Span, Tier,
-};
+use sluice_core::{Action, ApprovalId, CallId, CapabilityName, Clock, HoldId, ServiceName, Span, Tier};
 use sluice_gateway::loops::{self, release::Release};
 use sluice_gateway::open::open;
 use sluice_store::{Admission, Admitted, Store};
@@ -195,6 +193,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
             tier: Tier::Autonomous,
             policy: "sha256:0000000000000000000000000000000000000000000000000000000000000000".into(),
             rule: None,
+            door: None,
             rates: Vec::new(),
             window: Window { limit: u32::MAX, ..Window::default() },
             idempotency_key: None,
@@ -217,4 +216,3 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
     load::all_at_once(runtime, load::dealt(256, admissions), work)?;
     Ok(holds)
 }
-

@@ -89,15 +89,17 @@ pub fn gateway(folder: &Path) -> anyhow::Result<()> {
         let bound = serve::bind(&gw).await?;
         let addresses = format!("{} {}", bound.address()?, bound.stop_address()?);
         let (tell, told) = watch::channel(false);
-        let served = tokio::spawn(serve::serve(Arc::clone(&gw), bound, told));
-        while gw.phase() == Phase::Starting {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        say(&addresses)?;
-        tokio::task::spawn_blocking(until_closed).await?;
-        tell.send_replace(true);
-        drop(tokio::time::timeout(Duration::from_secs(5), served).await);
-        Ok(())
+        let ready = async {
+            while gw.phase() == Phase::Starting {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            say(&addresses)?;
+            tokio::task::spawn_blocking(until_closed).await?;
+            tell.send_replace(true);
+            anyhow::Ok(())
+        };
+        let (_served, asked) = tokio::join!(serve::serve(Arc::clone(&gw), bound, told), ready);
+        asked
     })
 }
 
