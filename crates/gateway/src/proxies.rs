@@ -162,11 +162,9 @@ fn method(method: proxy::Method) -> Method {
     }
 }
 
-/// The path of an operation with `*` for each part that a call fills.
+/// The path of an operation; a part that a call fills stays open, for one part and no more.
 fn path(proxy: &Proxy, operation: &proxy::Operation) -> Result<PathPattern, String> {
-    let parts: Vec<&str> =
-        operation.path.split('/').map(|part| if part.starts_with('{') { "*" } else { part }).collect();
-    PathPattern::parse(&format!("{}{}", base_path(proxy), parts.join("/")))
+    PathPattern::with_places(&format!("{}{}", base_path(proxy), operation.path))
 }
 
 /// The path in the base address, without a slash at its end.

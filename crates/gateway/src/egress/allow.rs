@@ -74,13 +74,15 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// A path: exactly this one, or everything that begins like it.
+/// A path: exactly this one, everything that begins like it, or one with parts left open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPattern {
     /// This path.
     Exact(String),
     /// Every path that begins with this, which ends in `/`.
     Below(String),
+    /// As many parts as these, each as written or, where nothing is, any one part. Only a declared request has it.
+    Parts(Vec<Option<String>>),
 }
 
 impl PathPattern {
@@ -89,19 +91,27 @@ impl PathPattern {
     /// # Errors
     /// What is wrong with it, in words that can be shown.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let plain = |path: &str| {
-            path.starts_with('/')
-                && path.bytes().all(|b| b.is_ascii_graphic() && !b"*?#\\%".contains(&b))
-                && !path.split('/').any(|part| part == "." || part == "..")
-        };
         match text.strip_suffix("/*") {
-            Some(head) if plain(&format!("{head}/")) => Ok(Self::Below(format!("{head}/"))),
-            None if plain(text) => Ok(Self::Exact(text.to_owned())),
-            _ => {
-                let shown: String = text.chars().filter(|c| !c.is_control()).take(80).collect();
-                Err(format!("`{shown}` is no path; write `/v1/me` or `/v1/*`"))
-            }
+            Some(head) if is_plain(&format!("{head}/")) => Ok(Self::Below(format!("{head}/"))),
+            None if is_plain(text) => Ok(Self::Exact(text.to_owned())),
+            _ => Err(format!("`{}` is no path; write `/v1/me` or `/v1/*`", shown(text))),
         }
+    }
+
+    /// Reads `/posts/{id}/replies`, where each `{…}` stands for exactly one part.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that can be shown.
+    pub fn with_places(text: &str) -> Result<Self, String> {
+        let is_place = |part: &str| part.starts_with('{') && part.ends_with('}');
+        let filled: Vec<&str> = text.split('/').map(|part| if is_place(part) { "x" } else { part }).collect();
+        if !is_plain(&filled.join("/")) {
+            return Err(format!("`{}` is no path; write `/posts` or `/posts/{{id}}`", shown(text)));
+        }
+        if !text.split('/').any(is_place) {
+            return Ok(Self::Exact(text.to_owned()));
+        }
+        Ok(Self::Parts(text.split('/').map(|part| (!is_place(part)).then(|| part.to_owned())).collect()))
     }
 
     /// Whether a path, in its normal spelling, is meant. What a server might read as another path never is.
@@ -114,8 +124,25 @@ impl PathPattern {
         match self {
             Self::Exact(own) => path == own,
             Self::Below(own) => path.starts_with(own.as_str()),
+            Self::Parts(own) => {
+                let fits = |(own, part): (&Option<String>, &str)| match own {
+                    Some(own) => own == part,
+                    None => !part.is_empty() && part != "." && part != "..",
+                };
+                path.split('/').count() == own.len() && own.iter().zip(path.split('/')).all(fits)
+            }
         }
     }
+}
+
+fn is_plain(path: &str) -> bool {
+    path.starts_with('/')
+        && path.bytes().all(|b| b.is_ascii_graphic() && !b"*?#\\%".contains(&b))
+        && !path.split('/').any(|part| part == "." || part == "..")
+}
+
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
 impl fmt::Display for PathPattern {
@@ -123,6 +150,10 @@ impl fmt::Display for PathPattern {
         match self {
             Self::Exact(own) => f.write_str(own),
             Self::Below(own) => write!(f, "{own}*"),
+            Self::Parts(own) => {
+                let parts: Vec<&str> = own.iter().map(|part| part.as_deref().unwrap_or("{}")).collect();
+                f.write_str(&parts.join("/"))
+            }
         }
     }
 }
@@ -285,6 +316,29 @@ mod tests {
         }
         assert_eq!(HostPattern::parse("API.Example.COM").unwrap(), HostPattern::Exact("api.example.com".into()));
         assert_eq!(HostPattern::parse("[0:0::1]").unwrap(), HostPattern::Exact("[::1]".into()));
+    }
+
+    #[test]
+    fn an_open_part_stands_for_exactly_one() {
+        let path = PathPattern::with_places("/v1/posts/{id}/replies").unwrap();
+        assert_eq!(path.to_string(), "/v1/posts/{}/replies");
+        assert!(path.matches("/v1/posts/7/replies") && path.matches("/v1/posts/p%201/replies"));
+        for other in [
+            "/v1/posts/7",
+            "/v1/posts//replies",
+            "/v1/posts/7/8/replies",
+            "/v1/posts/7%2f8/replies",
+            "/v1/posts/../replies",
+            "/v1/posts/7/replies/x",
+        ] {
+            assert!(!path.matches(other), "{other}");
+        }
+        let last = PathPattern::with_places("/v1/posts/{id}").unwrap();
+        assert!(last.matches("/v1/posts/7") && !last.matches("/v1/posts/7/delete"));
+        assert_eq!(PathPattern::with_places("/feed"), Ok(PathPattern::Exact("/feed".into())));
+        for bad in ["feed", "/*", "/a/../{id}", "/a b/{id}"] {
+            assert!(PathPattern::with_places(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -81,8 +81,8 @@ impl Service {
              \x20   query: {{by: \"{{author}}\"}}\n    arguments: {{author: {{type: text, required: true, max: 40}}}}\n\
              \x20   answer: {{type: object, required: [posts], properties: {{posts: {{type: array, items: {{type: object, \
              required: [text], properties: {{text: {{type: string, maxLength: 2000}}}}}}}}}}}}\n\
-             \x20 post:\n    summary: Posts.\n    method: POST\n    path: /posts\n    body: {{text: \"{{text}}\"}}\n\
-             \x20   arguments: {{text: {{type: text, required: true, max: 200}}}}\n\
+             \x20 post:\n    summary: Posts.\n    method: POST\n    path: /boards/{{board}}/posts\n    body: {{text: \"{{text}}\"}}\n\
+             \x20   arguments: {{board: {{type: text, required: true, max: 20}}, text: {{type: text, required: true, max: 200}}}}\n\
              \x20   answer: {{type: object, required: [id], properties: {{id: {{type: string}}}}}}\n",
             self.address
         )
@@ -217,13 +217,16 @@ fn an_answer_with_one_field_too_many_is_refused_and_never_shown() {
     scene.service.say(Says::Json(garbage.into()));
     let place = &scene.place;
     // The agent gives up on the answer; the task would be started again after some seconds.
-    let body = json!({"capability": "proxy.board.post", "arguments": {"text": "hi"}, "wait_ms": 20_000});
+    let body =
+        json!({"capability": "proxy.board.post", "arguments": {"board": "b 1", "text": "hi"}, "wait_ms": 20_000});
     let answer = place.call(&body).unwrap();
     assert!(!answer.body.to_string().contains("order 66"), "{answer:?}");
     let shown = scene.shown();
     assert_eq!(shown["tasks"][0]["crash"]["trigger"], "EXCEPTION", "{shown}");
     assert_eq!(shown["drafts"]["ABANDONED"], 1, "{shown}");
     assert_eq!(scene.service.asked(), 1, "a write that may have left is never made again");
+    let heard = scene.service.heard.lock().unwrap()[0].clone();
+    assert!(heard.starts_with("POST /v1/boards/b%201/posts ") && heard.ends_with(r#"{"text":"hi"}"#), "{heard}");
 }
 
 #[test]
@@ -268,4 +271,14 @@ fn a_declaration_with_a_flaw_opens_nothing_and_says_why() {
         .unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&run.stdout).contains("proxy.no_limiter"));
+}
+
+#[test]
+fn the_declaration_that_ships_as_an_example_is_whole() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/proxies");
+    let run =
+        std::process::Command::new(env!("CARGO_BIN_EXE_sluice")).args(["proxies", "check", folder]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    assert!(said.contains("moltbook.yaml: fine"), "{said}");
 }

@@ -81,7 +81,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 }
 
 async fn one(gw: &Gateway, name: &str) -> Result<Reply, No> {
-    let found = gw.proxies.found().iter().find(|found| found.name == name).ok_or_else(missing)?;
+    let found = declared(gw, name)?;
     let standings = gw.store.proxy_standings().await?;
     Ok(Reply::json(200, &view(gw, found, &standings, SHOWN).await?))
 }
@@ -142,6 +142,7 @@ fn task_view(task: &ProxyTask) -> TaskView {
 /// `GET /v1/proxies/{name}/crashes`.
 pub(super) async fn crashes(visit: Visit) -> Result<Reply, No> {
     let name: String = visit.part("name")?;
+    declared(&visit.gw, &name)?;
     let (limit, after) = (visit.limit()?, visit.asked("cursor")?);
     let tasks = visit.gw.store.proxy_tasks(&name, true, after, limit.saturating_add(1)).await?;
     let has_more = tasks.len() > limit as usize;
@@ -153,8 +154,9 @@ pub(super) async fn crashes(visit: Visit) -> Result<Reply, No> {
 /// `POST /v1/proxies/{name}/clear`.
 pub(super) async fn clear(visit: Visit) -> Result<Reply, No> {
     let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+    declared(gw, &name)?;
     gw.store.clear_proxy(&name, visit.actor()?).await.map_err(|error| match error {
-        StoreError::NotFound { .. } => missing(),
+        StoreError::NotFound { .. } => No::saying(Code::StoreNotFound, "nothing stands against this proxy: it may run"),
         other => other.into(),
     })?;
     gw.events.wrote();
@@ -223,10 +225,14 @@ async fn note(gw: &Gateway, visit: &Visit, what: &'static str, name: &str) -> Re
     Ok(())
 }
 
+fn declared<'a>(gw: &'a Gateway, name: &str) -> Result<&'a Found, No> {
+    gw.proxies.found().iter().find(|found| found.name == name).ok_or_else(missing)
+}
+
 fn known<'a>(gw: &'a Gateway, name: &str) -> Result<&'a ProxyService, No> {
     gw.proxies.get(name).map(AsRef::as_ref).ok_or_else(missing)
 }
 
 fn missing() -> No {
-    No::saying(Code::StoreNotFound, "there is no such proxy, or nothing stands against it")
+    No::saying(Code::StoreNotFound, "there is no proxy of this name; GET /v1/proxies lists them")
 }

@@ -44,7 +44,7 @@ pub const ROUTES: &[Route] = &[
         query: &[CURSOR, LIMIT],
         body: None,
         answers: &[(200, shape!(views::Page<proxies::TaskView>))],
-        refusals: &[],
+        refusals: &[Code::StoreNotFound],
         handler: handler!(proxies::crashes),
     },
     Route {
