@@ -242,12 +242,27 @@ fn what_must_not_leave_ends_the_task_as_an_attack_before_a_byte_is_sent() {
 
 #[test]
 fn a_used_up_proxy_waits_for_a_person() {
-    let scene = scene("{per_minute: 2, per_hour: 2, burn: 2}");
+    let scene = scene("{per_minute: 5, per_hour: 20, burn: 2}");
     scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
     assert_eq!((scene.feed().status, scene.feed().status), (200, 200));
-    let answer = scene.feed();
-    assert!(["egress.burned", "egress.limit"].contains(&answer.body["code"].as_str().unwrap()), "{answer:?}");
+    assert_eq!(scene.feed().body["code"], "egress.burned");
     assert_eq!(scene.service.asked(), 2);
+    let shown = scene.shown();
+    assert_eq!(shown["state"], "waiting", "{shown}");
+    assert_eq!(shown["tasks"][0]["crash"]["trigger"], "BURN_LIMIT");
+    assert_eq!(shown["tasks"][0]["crash"]["adversarial"], false);
+}
+
+#[test]
+fn a_refused_credential_is_named_as_such() {
+    let scene = scene(WIDE);
+    scene.service.say(Says::Status(401));
+    let arguments = json!({"board": "b", "text": "hi"});
+    let body = json!({"capability": "proxy.board.post", "arguments": arguments, "wait_ms": 20_000});
+    assert_ne!(scene.place.call(&body).unwrap().status, 200);
+    let shown = scene.shown();
+    assert_eq!(shown["tasks"][0]["crash"]["trigger"], "AUTH_FAILURE", "{shown}");
+    assert_eq!(scene.service.asked(), 1);
 }
 
 #[test]
