@@ -8,6 +8,7 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod connected;
 mod database;
 mod disk;
 mod egress;
@@ -44,6 +45,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use connected::Connected;
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -137,6 +139,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How much workers may use.
     pub workers: Workers,
+    /// Connected services.
+    pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Ways out.
@@ -238,6 +242,7 @@ struct Written {
     leak: Leak,
     log: Log,
     workers: Workers,
+    services: Connected,
     vault: Vault,
     egress: Egress,
 }
@@ -261,6 +266,7 @@ impl Written {
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
         }
@@ -316,6 +322,7 @@ impl Written {
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
+            services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             credentials: None,
@@ -341,6 +348,7 @@ impl Written {
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
         ]

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
@@ -57,6 +58,8 @@ pub struct Parts {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -90,6 +93,8 @@ pub struct Gateway {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -166,6 +171,7 @@ impl Gateway {
             events: Events::default(),
             workers: parts.workers,
             proxies: parts.proxies,
+            connections: parts.connections,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),
