@@ -7,6 +7,7 @@ mod asking;
 mod audit;
 mod described;
 mod gate;
+mod gmail;
 mod holding;
 mod init;
 mod kills;
