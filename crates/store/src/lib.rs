@@ -325,7 +325,20 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(release::Due { now, limit }).await
+        self.due_except(now, limit, Vec::new()).await
+    }
+
+    /// The same, without those of services that have to wait.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn due_except(
+        &self,
+        now: Timestamp,
+        limit: u32,
+        except: Vec<ServiceName>,
+    ) -> Result<Vec<Hold>, StoreError> {
+        self.ask(release::Due { now, limit, except }).await
     }
 
     /// Claims due writes for this node.
