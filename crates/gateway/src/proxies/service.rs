@@ -11,7 +11,7 @@ use sluice_core::refusal::{Code, Refusal};
 
 use super::run::{Errand, NotGiven};
 use super::{Ground, Workspace};
-use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Ask, Performed, Service, Trouble, Work};
 
 /// One proxy.
 #[derive(Debug)]

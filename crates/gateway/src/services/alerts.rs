@@ -12,7 +12,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{AlertFilter, Message, Severity, Store, StoreError};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 
 /// The longest message, in characters.
 const LONGEST: usize = 4_000;

@@ -15,7 +15,7 @@ use sluice_core::ids::{SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 use crate::egress::allow::METHODS;
 use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
 

@@ -11,7 +11,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{SecretRow, Store, StoreError};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 use crate::vault::{Scope, Vault, VaultError};
 
 const REASONS: [&str; 3] = ["expiring", "compromised", "auth_failure"];
