@@ -21,6 +21,7 @@ mod manual;
 mod origin;
 mod reader;
 mod section;
+mod services;
 mod sessions;
 mod setting;
 mod size;
@@ -56,6 +57,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
+pub use services::{Account, Accounts, Connectable};
 pub use sessions::Sessions;
 pub use setting::word;
 pub use size::{Floor, Size};
@@ -141,6 +143,8 @@ pub struct Config {
     pub vault: Vault,
     /// Ways out.
     pub egress: Egress,
+    /// Services people can connect.
+    pub services: Connectable,
     /// Where systemd put its credentials.
     pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
@@ -240,6 +244,7 @@ struct Written {
     workers: Workers,
     vault: Vault,
     egress: Egress,
+    services: Connectable,
 }
 
 impl Written {
@@ -263,6 +268,7 @@ impl Written {
             workers: Workers::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
+            services: Connectable::read(reader),
         }
     }
 
@@ -318,6 +324,7 @@ impl Written {
             workers: self.workers.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
+            services: self.services.clone(),
             credentials: None,
             shown,
         })
@@ -343,6 +350,7 @@ impl Written {
             self.workers.shown(),
             self.vault.shown(),
             self.egress.shown(),
+            self.services.shown(),
         ]
         .concat()
     }

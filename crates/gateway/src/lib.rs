@@ -20,6 +20,7 @@ pub mod keyring;
 pub mod keys;
 pub mod loops;
 mod no;
+pub mod oauth;
 pub mod open;
 pub mod policies;
 pub mod proxies;

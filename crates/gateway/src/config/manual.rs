@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak, Limits, Log,
-    Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, Connectable, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak,
+    Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 18] {
+fn pages() -> [Page; 19] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -44,6 +44,7 @@ fn pages() -> [Page; 18] {
         page::<Workers>(),
         page::<Vault>(),
         page::<Egress>(),
+        page::<Connectable>(),
     ]
 }
 
@@ -75,6 +76,7 @@ impl JsonSchema for Written {
             ("workers", generator.subschema_for::<Workers>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
+            ("services", generator.subschema_for::<Connectable>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));
