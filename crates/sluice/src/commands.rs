@@ -10,6 +10,7 @@ pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod complete;
 pub(crate) mod config;
+pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod egress;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Approvals(approvals::Approvals),
     /// List, stop, extend, send and settle held writes
     Holds(holds::Holds),
+    /// List writes that ended without their effect; try, change or give them up
+    Dead(dead::Dead),
     /// List calls, show one, wait for one
     Calls(calls::Calls),
     /// Make a call as an agent
@@ -114,6 +117,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Status(status) => status.run(screen),
         Command::Approvals(approvals) => approvals.run(screen),
         Command::Holds(holds) => holds.run(screen),
+        Command::Dead(dead) => dead.run(screen),
         Command::Calls(calls) => calls.run(screen),
         Command::Call(call) => call.run(screen),
         Command::Freeze(freeze) => freeze.run(screen),

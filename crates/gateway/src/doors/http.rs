@@ -8,6 +8,7 @@
 mod agents;
 mod approvals;
 pub(crate) mod calls;
+mod dead;
 mod egress;
 mod events;
 mod gate;

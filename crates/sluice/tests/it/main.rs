@@ -6,6 +6,7 @@ mod answering;
 mod asking;
 mod audit;
 mod described;
+mod dying;
 mod gate;
 mod holding;
 mod init;
