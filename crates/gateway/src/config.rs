@@ -8,6 +8,7 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod connected;
 mod database;
 mod disk;
 mod egress;
@@ -45,6 +46,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use connected::Connected;
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -57,7 +59,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
-pub use services::{Account, Accounts, Connectable};
+pub use services::{Account, Accounts};
 pub use sessions::Sessions;
 pub use setting::word;
 pub use size::{Floor, Size};
@@ -139,12 +141,12 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How much workers may use.
     pub workers: Workers,
+    /// Connected services.
+    pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Ways out.
     pub egress: Egress,
-    /// Services people can connect.
-    pub services: Connectable,
     /// Where systemd put its credentials.
     pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
@@ -242,9 +244,9 @@ struct Written {
     leak: Leak,
     log: Log,
     workers: Workers,
+    services: Connected,
     vault: Vault,
     egress: Egress,
-    services: Connectable,
 }
 
 impl Written {
@@ -266,9 +268,9 @@ impl Written {
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
-            services: Connectable::read(reader),
         }
     }
 
@@ -322,9 +324,9 @@ impl Written {
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
+            services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
-            services: self.services.clone(),
             credentials: None,
             shown,
         })
@@ -348,9 +350,9 @@ impl Written {
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
-            self.services.shown(),
         ]
         .concat()
     }

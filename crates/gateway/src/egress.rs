@@ -160,6 +160,12 @@ impl Egress {
         all.insert(connection.name.clone(), Arc::new(connection));
     }
 
+    /// Closes a connection. Its tickets are good for nothing from now on.
+    pub fn close(&self, name: &ConnectionName) {
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.tickets.of_connection(name);
+    }
+
     /// The connection of this name.
     #[must_use]
     pub fn connection(&self, name: &ConnectionName) -> Option<Arc<Connection>> {

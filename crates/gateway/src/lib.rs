@@ -10,6 +10,7 @@
 pub mod catalogue;
 pub mod channels;
 pub mod config;
+pub mod connections;
 pub mod corridor;
 pub mod doors;
 pub mod egress;

@@ -6,6 +6,7 @@
 //! its way to the provider, and in no log, error or answer; of many who need a fresh token at once, one asks for it;
 //! what the provider refuses is asked for once and then left to a person.
 
+mod keep;
 mod lived;
 mod no;
 mod pending;
@@ -25,6 +26,7 @@ use crate::egress::{Connection, Egress, Form};
 use crate::open::World;
 use crate::vault::{NewValue, Scope, Secret, Use, Vault, VaultError};
 
+pub(crate) use keep::{take_up, take_up_all};
 pub use no::{Denied, OauthNo};
 pub use pending::Link;
 pub use provider::{Provider, redirect_is_loopback};

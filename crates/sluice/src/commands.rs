@@ -23,10 +23,12 @@ pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod proxies;
+pub(crate) mod replica;
 pub(crate) mod rollback;
 pub(crate) mod screen;
 pub(crate) mod secrets;
 pub(crate) mod serve;
+pub(crate) mod services;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod vault;
@@ -57,6 +59,14 @@ pub(crate) enum Command {
     Calls(calls::Calls),
     /// Make a call as an agent
     Call(call::Call),
+    /// Connect a service: a link to say yes at, then its copy begins
+    Connect(services::Connect),
+    /// End a connection and print what is left of it
+    Disconnect(services::Disconnect),
+    /// Connect services, see how they are, end them
+    Services(services::Services),
+    /// Look into the copy of a connected service
+    Replica(replica::Replica),
     /// Stop everything, one agent or one service
     Freeze(freeze::Freeze),
     /// Let go again what was frozen
@@ -120,6 +130,10 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Dead(dead) => dead.run(screen),
         Command::Calls(calls) => calls.run(screen),
         Command::Call(call) => call.run(screen),
+        Command::Connect(connect) => connect.run(screen),
+        Command::Disconnect(disconnect) => disconnect.run(screen),
+        Command::Services(services) => services.run(screen),
+        Command::Replica(replica) => replica.run(screen),
         Command::Freeze(freeze) => freeze.run(screen),
         Command::Unfreeze(unfreeze) => unfreeze.run(screen),
         Command::Rollback(rollback) => rollback.run(screen),

@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, Connectable, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak,
-    Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, Connected, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak, Limits,
+    Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -42,9 +42,9 @@ fn pages() -> [Page; 19] {
         page::<Leak>(),
         page::<Log>(),
         page::<Workers>(),
+        page::<Connected>(),
         page::<Vault>(),
         page::<Egress>(),
-        page::<Connectable>(),
     ]
 }
 
@@ -74,9 +74,9 @@ impl JsonSchema for Written {
             ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
             ("workers", generator.subschema_for::<Workers>()),
+            ("services", generator.subschema_for::<Connected>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
-            ("services", generator.subschema_for::<Connectable>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

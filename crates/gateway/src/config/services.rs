@@ -6,20 +6,8 @@ use serde_json::{Map, Value, json};
 use sluice_core::ServiceName;
 use sluice_core::policy::reading::{Kind, Node, closest, escape};
 
-use super::section::section;
 use super::setting::{Bad, Setting};
 use crate::egress::Target;
-
-section! {
-    /// Services people can connect with `sluice connect`.
-    Connectable at "services" {
-        /// Services by name, each with `adapter` (its own name unless said), `client_id` (as what we are registered with
-        /// the provider) and, where it differs from the adapter's own: `api`, `authorize`, `token`, `revoke` (addresses)
-        /// and `scopes`. The client's secret is not written here: `sluice connect NAME --client-secret-file FILE` puts it
-        /// into the vault as `service/NAME/client`.
-        connections: Accounts = Accounts::default(),
-    }
-}
 
 /// Services by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -21,6 +21,7 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 mod secrets;
+mod services;
 mod sessions;
 mod status;
 pub mod views;

@@ -18,5 +18,6 @@ mod policy;
 mod proxies;
 mod running;
 mod secrets;
+mod services;
 mod serving;
 mod workers;
