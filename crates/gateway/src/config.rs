@@ -8,6 +8,7 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod connected;
 mod database;
 mod disk;
 mod egress;
@@ -21,6 +22,7 @@ mod manual;
 mod origin;
 mod reader;
 mod section;
+mod services;
 mod sessions;
 mod setting;
 mod size;
@@ -44,6 +46,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use connected::Connected;
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -56,6 +59,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
+pub use services::{Account, Accounts};
 pub use sessions::Sessions;
 pub use setting::word;
 pub use size::{Floor, Size};
@@ -137,6 +141,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How much workers may use.
     pub workers: Workers,
+    /// Connected services.
+    pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Ways out.
@@ -238,6 +244,7 @@ struct Written {
     leak: Leak,
     log: Log,
     workers: Workers,
+    services: Connected,
     vault: Vault,
     egress: Egress,
 }
@@ -261,6 +268,7 @@ impl Written {
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
         }
@@ -316,6 +324,7 @@ impl Written {
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
+            services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             credentials: None,
@@ -341,6 +350,7 @@ impl Written {
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
         ]

@@ -14,10 +14,12 @@ use tokio::sync::Notify;
 use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
+use crate::oauth::Oauth;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
@@ -57,6 +59,10 @@ pub struct Parts {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -90,6 +96,10 @@ pub struct Gateway {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -166,6 +176,8 @@ impl Gateway {
             events: Events::default(),
             workers: parts.workers,
             proxies: parts.proxies,
+            connections: parts.connections,
+            oauth: parts.oauth,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),

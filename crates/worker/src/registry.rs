@@ -6,13 +6,14 @@
 use serde_json::Value;
 use sluice_sandbox::protocol::Job;
 
+use crate::adapter::{AdapterDescribe, AdapterRun};
 use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
 use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &ProxyRun];
+pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &ProxyRun, &AdapterDescribe, &AdapterRun];
 
 /// One kind of job.
 pub trait Kind: Sync {
