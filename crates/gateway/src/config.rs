@@ -8,6 +8,7 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod content;
 mod database;
 mod disk;
 mod egress;
@@ -44,6 +45,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -56,7 +58,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
-pub use sessions::Sessions;
+pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
@@ -129,6 +131,8 @@ pub struct Config {
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
+    /// What comes in.
+    pub content: Content,
     /// What must not leave.
     pub leak: Leak,
     /// What is said on stderr.
@@ -235,6 +239,7 @@ struct Written {
     state: State,
     disk: Disk,
     sessions: Sessions,
+    content: Content,
     leak: Leak,
     log: Log,
     workers: Workers,
@@ -258,6 +263,7 @@ impl Written {
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
+            content: Content::read(reader),
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
@@ -312,6 +318,7 @@ impl Written {
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
+            content: self.content.clone(),
             leak: self.leak.clone(),
             log: self.log.clone(),
             sandbox: general.sandbox,
@@ -338,6 +345,7 @@ impl Written {
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),
+            self.content.shown(),
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),

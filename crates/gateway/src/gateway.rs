@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
+use crate::intake::Intake;
 use crate::keyring::Keyring;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
@@ -55,6 +56,8 @@ pub struct Parts {
     pub egress: Arc<Egress>,
     /// Locked-in processes; started once the gateway is served.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
@@ -88,6 +91,8 @@ pub struct Gateway {
     pub events: Events,
     /// Locked-in processes that read what services send.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
     /// Credentials.
@@ -165,6 +170,7 @@ impl Gateway {
             keyring: Keyring::default(),
             events: Events::default(),
             workers: parts.workers,
+            intake: parts.intake,
             proxies: parts.proxies,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),

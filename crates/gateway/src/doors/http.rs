@@ -10,6 +10,7 @@ mod approvals;
 pub(crate) mod calls;
 mod egress;
 mod events;
+mod findings;
 mod gate;
 mod holds;
 pub mod openapi;

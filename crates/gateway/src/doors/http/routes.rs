@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod findings;
 mod gate;
 mod out;
 mod people;
@@ -107,5 +108,7 @@ const CALL: [Code; 59] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES, findings::ROUTES]
+        .into_iter()
+        .flatten()
 }
