@@ -11,6 +11,7 @@ mod job;
 mod lifecycle;
 mod mail;
 mod manifest;
+mod search;
 mod sync;
 mod view;
 

@@ -48,6 +48,8 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
             break;
         }
     }
+    // Whoever renews their credentials has to be known before the first of them is used.
+    crate::oauth::take_up_all(gw).await;
     gw.connections.open().await;
     gw.enter(Phase::Open);
     Ok(())
