@@ -59,6 +59,19 @@ impl Servers {
     }
 }
 
+impl Servers {
+    /// For a person who runs single tests by hand: says where they are, and stays until they end.
+    pub fn keep(mut self) {
+        for (variable, address) in &self.at {
+            println!("export {variable}={address}");
+        }
+        println!("\nCtrl-C stops them.");
+        for child in &mut self.children {
+            let _ended = child.wait();
+        }
+    }
+}
+
 impl Drop for Servers {
     fn drop(&mut self) {
         for child in &mut self.children {

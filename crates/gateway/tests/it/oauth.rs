@@ -367,21 +367,23 @@ async fn giving_back_tells_the_provider_and_destroys_what_the_vault_has_in_any_c
         assert!(matches!(scene.access().await, Err(VaultError::Unknown)));
         assert_eq!(scene.oauth.fresh(&gmail()).await, Err(Stale::NeedsReauth));
         assert_eq!(scene.oauth.revoke(&gmail(), &ana()).await.unwrap(), Revoked::Nothing);
+        // A link that was still open ends with it.
+        let late = scene.consent();
+        scene.oauth.revoke(&gmail(), &ana()).await.unwrap();
+        assert!(matches!(scene.oauth.finish(&gmail(), late, ana()).await, Err(OauthNo::State)));
     }
 }
 
 #[tokio::test]
-async fn a_token_the_service_refuses_is_replaced_once() {
+async fn a_token_the_service_refuses_is_replaced_once_for_all_who_held_it() {
     let scene = Scene::new().await;
     scene.connect().await.unwrap();
     scene.out.clock.advance(Span::from_mins(10));
-    scene.oauth.rejected(&gmail()).await;
-    assert_eq!(scene.oauth.fresh(&gmail()).await, Ok(()));
-    assert_eq!(scene.access().await.unwrap(), "CANARY-access-2");
-    scene.oauth.rejected(&gmail()).await;
     for _ in 0..5 {
-        assert_eq!(scene.oauth.fresh(&gmail()).await, Err(Stale::NeedsReauth));
+        scene.oauth.rejected(&gmail()).await;
+        assert_eq!(scene.oauth.fresh(&gmail()).await, Ok(()));
     }
+    assert_eq!(scene.access().await.unwrap(), "CANARY-access-2");
     assert_eq!(scene.asked(), 2);
 }
 
