@@ -9,6 +9,7 @@ mod batch;
 mod channels;
 mod check;
 mod connected;
+mod content;
 mod database;
 mod disk;
 mod egress;
@@ -47,6 +48,7 @@ pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
 pub use connected::Connected;
+pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -60,7 +62,7 @@ pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
 pub use services::{Account, Accounts};
-pub use sessions::Sessions;
+pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
@@ -133,6 +135,8 @@ pub struct Config {
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
+    /// What comes in.
+    pub content: Content,
     /// What must not leave.
     pub leak: Leak,
     /// What is said on stderr.
@@ -241,6 +245,7 @@ struct Written {
     state: State,
     disk: Disk,
     sessions: Sessions,
+    content: Content,
     leak: Leak,
     log: Log,
     workers: Workers,
@@ -265,6 +270,7 @@ impl Written {
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
+            content: Content::read(reader),
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
@@ -320,6 +326,7 @@ impl Written {
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
+            content: self.content.clone(),
             leak: self.leak.clone(),
             log: self.log.clone(),
             sandbox: general.sandbox,
@@ -347,6 +354,7 @@ impl Written {
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),
+            self.content.shown(),
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),

@@ -7,7 +7,7 @@ use sluice_core::CallId;
 use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
-use crate::rooms::{approval, audit, check, hold, identity, leak, policy, read, schema};
+use crate::rooms::{approval, audit, check, hold, identity, leak, origin, policy, read, schema};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -39,7 +39,8 @@ pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer
 async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     let call: CallId = known.call();
     let checked = schema::check(gw, known)?;
-    let judged = policy::judge(gw, checked).await?; // also picks the batch window it will be weighed in
+    let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
+    let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;
     let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
     let answer = if asked.only_checks() {

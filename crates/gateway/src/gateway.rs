@@ -18,6 +18,7 @@ use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
+use crate::intake::Intake;
 use crate::keyring::Keyring;
 use crate::oauth::Oauth;
 use crate::proxies::Proxies;
@@ -57,6 +58,8 @@ pub struct Parts {
     pub egress: Arc<Egress>,
     /// Locked-in processes; started once the gateway is served.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
     /// Connected services.
@@ -94,6 +97,8 @@ pub struct Gateway {
     pub events: Events,
     /// Locked-in processes that read what services send.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
     /// Connected services.
@@ -175,6 +180,7 @@ impl Gateway {
             keyring: Keyring::default(),
             events: Events::default(),
             workers: parts.workers,
+            intake: parts.intake,
             proxies: parts.proxies,
             connections: parts.connections,
             oauth: parts.oauth,

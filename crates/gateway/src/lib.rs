@@ -17,6 +17,7 @@ pub mod egress;
 pub mod events;
 pub mod gate;
 mod gateway;
+pub mod intake;
 pub mod keyring;
 pub mod keys;
 pub mod loops;

@@ -21,6 +21,7 @@ use crate::config::{Agents, Config, Database};
 use crate::connections::{self, Connections};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
+use crate::intake::{self, Intake};
 use crate::oauth::Oauth;
 use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
@@ -141,6 +142,14 @@ pub async fn open_on(
     }
     let (vault, egress) = way_out(&config, world, &store, &scan).await?;
     let workers = Arc::new(Workers::default());
+    let intake = Arc::new(Intake::new(intake::Ground {
+        workers: Arc::clone(&workers),
+        store: Arc::clone(&store),
+        vault: Arc::clone(&vault),
+        ids: Arc::clone(&world.ids),
+        entropy: Arc::clone(&world.entropy),
+        settings: config.content.clone(),
+    }));
     let folder = config.data.join("proxies");
     let ground = Ground::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
     let proxies = Proxies::open(declared, &Arc::new(ground));
@@ -149,7 +158,7 @@ pub async fn open_on(
     let connections = Arc::new(Connections::new(ground));
     let oauth = Arc::new(Oauth::new(Arc::clone(&store), Arc::clone(&vault), Arc::clone(&egress), world));
     connections.kept_fresh_by(Arc::clone(&oauth) as _);
-    let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress))?;
+    let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress, &intake))?;
     for (name, service) in proxies.services() {
         services.put(name, service);
     }
@@ -168,6 +177,7 @@ pub async fn open_on(
         vault,
         egress,
         workers,
+        intake,
         proxies,
         connections,
         oauth,
@@ -283,7 +293,7 @@ fn services(
     world: &World,
     store: &Arc<Store>,
     (policy, catalogue): (&Arc<LivePolicy>, &Arc<LiveCatalogue>),
-    (vault, egress): (&Arc<Vault>, &Arc<Egress>),
+    (vault, egress, intake): (&Arc<Vault>, &Arc<Egress>, &Arc<Intake>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
     let state = Arc::new(State::new(Arc::clone(store), config.state.clone()));
@@ -292,7 +302,8 @@ fn services(
     let mut services = Services::default().with_state(name("state")?, state).with(name("alerts")?, alerts);
     services = services.with(name("secrets")?, secrets);
     if egress.connections().iter().any(|connection| connection.agents.is_some()) {
-        let network: Arc<dyn Service> = Arc::new(Network::new(Arc::clone(egress), Arc::clone(&world.clock)));
+        let network = Network::new(Arc::clone(egress), Arc::clone(intake), Arc::clone(&world.clock));
+        let network: Arc<dyn Service> = Arc::new(network);
         services = services.with(name("network")?, network);
     }
     if !config.filesystem.roots.is_empty() {

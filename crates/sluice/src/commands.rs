@@ -15,6 +15,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod egress;
 pub(crate) mod events;
+pub(crate) mod findings;
 pub(crate) mod freeze;
 pub(crate) mod holds;
 pub(crate) mod hook;
@@ -89,6 +90,8 @@ pub(crate) enum Command {
     Proxies(proxies::Proxies),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
+    /// List, show and release what was kept from agents
+    Findings(findings::Findings),
     /// Speak MCP on standard input and output, for clients that start programs
     Mcp(mcp::Mcp),
     /// Put the gate into a client's configuration
@@ -145,6 +148,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Allowances(allowances) => allowances.run(screen),
         Command::Proxies(proxies) => proxies.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
+        Command::Findings(findings) => findings.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),
         Command::Setup(setup) => setup.run(screen),
         Command::Hook(hook) => hook.run(screen),

@@ -22,6 +22,7 @@ mod deliveries;
 mod desk;
 mod egress;
 mod error;
+mod findings;
 mod freezes;
 mod holds;
 mod lane;
@@ -45,6 +46,7 @@ mod sessions;
 mod sql;
 mod sqlite;
 mod state;
+mod targets;
 mod touch;
 mod vault;
 
@@ -74,6 +76,7 @@ pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use deliveries::{Delivery, Habit};
 pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
+pub use findings::{Finding, SealedContent};
 pub use freezes::{Freeze, Scope};
 pub use lane::StopLane;
 pub use lists::{ApprovalFilter, HoldFilter};
@@ -327,7 +330,20 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(release::Due { now, limit }).await
+        self.due_except(now, limit, Vec::new()).await
+    }
+
+    /// The same, without those of services that have to wait.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn due_except(
+        &self,
+        now: Timestamp,
+        limit: u32,
+        except: Vec<ServiceName>,
+    ) -> Result<Vec<Hold>, StoreError> {
+        self.ask(release::Due { now, limit, except }).await
     }
 
     /// Claims due writes for this node.

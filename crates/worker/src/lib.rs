@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod adapter;
+mod clean;
 mod describe;
 mod echo;
 pub mod net;

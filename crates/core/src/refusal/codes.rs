@@ -214,6 +214,9 @@ codes! {
     ContentWithheld = "content.withheld", 403, AfterPerson,
         "the item is withheld because it looks like an attack on agents",
         "go on without the item; your user can look at it and release it";
+    ContentUnread = "content.unread", 502, AfterPerson,
+        "what came from outside could not be read safely, so nothing of it is given",
+        "go on without it; asking again gives the same answer until the gateway can read it";
 
     // Approval: what people answered, or did not.
     ApprovalDenied = "approval.denied", 403, Never,

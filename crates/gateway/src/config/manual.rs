@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, Connected, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak, Limits,
-    Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds,
+    Leak, Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 19] {
+fn pages() -> [Page; 20] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -39,6 +39,7 @@ fn pages() -> [Page; 19] {
         page::<State>(),
         page::<Disk>(),
         page::<Sessions>(),
+        page::<Content>(),
         page::<Leak>(),
         page::<Log>(),
         page::<Workers>(),
@@ -71,6 +72,7 @@ impl JsonSchema for Written {
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),
+            ("content", generator.subschema_for::<Content>()),
             ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
             ("workers", generator.subschema_for::<Workers>()),

@@ -11,6 +11,7 @@ pub(crate) mod calls;
 mod dead;
 mod egress;
 mod events;
+mod findings;
 mod gate;
 mod holds;
 pub mod openapi;

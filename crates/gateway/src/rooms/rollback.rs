@@ -178,6 +178,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         reverses: Some(hold.id),
         by: Some(by),
         door: None,
+        targets: Vec::new(),
     };
     match gw.store.admit(admission).await? {
         Admitted::Held { hold, .. } => {

@@ -169,6 +169,7 @@ impl Stage {
             reverses: None,
             by: None,
             door: None,
+            targets: Vec::new(),
             action,
         };
         self.asked += 1;

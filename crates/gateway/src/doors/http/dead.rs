@@ -141,7 +141,9 @@ fn ended(hold: &Hold) -> String {
 
 /// `GET /v1/dead-letters/{buffer_id}`.
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &HoldView::whole(&dead(&visit).await?)))
+    let hold = dead(&visit).await?;
+    let targets = visit.gw.store.targets_of(hold.id).await?;
+    Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
 }
 
 async fn dead(visit: &Visit) -> Result<Hold, No> {

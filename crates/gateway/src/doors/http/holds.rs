@@ -32,7 +32,8 @@ pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
 /// `GET /v1/holds/{buffer_id}`.
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let hold = find(&visit).await?;
-    Ok(Reply::json(200, &HoldView::whole(&hold)))
+    let targets = visit.gw.store.targets_of(hold.id).await?;
+    Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
 }
 
 /// `POST /v1/holds/{buffer_id}/cancel`.

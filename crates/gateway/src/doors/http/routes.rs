@@ -3,6 +3,7 @@
 mod admin;
 mod calls;
 mod dead;
+mod findings;
 mod gate;
 mod out;
 mod people;
@@ -118,6 +119,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         proxies::ROUTES,
         dead::ROUTES,
         services::ROUTES,
+        findings::ROUTES,
     ]
     .into_iter()
     .flatten()
