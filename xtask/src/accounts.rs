@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::command::Line;
@@ -87,7 +87,7 @@ fn npm(folder: &Path) -> Result<(), String> {
 }
 
 /// A server that has said that it is ready, and where.
-fn launched(folder: &PathBuf, launcher: &str) -> Result<(Child, String), String> {
+fn launched(folder: &Path, launcher: &str) -> Result<(Child, String), String> {
     let words = |error: std::io::Error| error.to_string();
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map_err(words)?.port();
     let mut command = Command::new(folder.join("node_modules/.bin/node"));
