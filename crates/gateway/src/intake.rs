@@ -298,9 +298,8 @@ fn cut(name: &str) -> String {
 
 /// A score in thousandths. Rounded up: what touches the threshold has reached it.
 fn thousandths(score: f32) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-    let thousandths = (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32;
-    thousandths
+    // Between 0 and 1000.
+    (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32
 }
 
 /// Of the item as it came, so that the same item is known again.

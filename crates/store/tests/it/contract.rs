@@ -7,6 +7,7 @@ mod batches;
 mod calls;
 mod doubt;
 pub mod egress;
+mod findings;
 mod freezing;
 mod gate;
 mod keys;
