@@ -5,6 +5,7 @@
 //! named with its reason, and the exit code is zero only if nothing failed.
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
+mod accounts;
 mod agentdojo;
 mod command;
 mod discovery;
@@ -151,6 +152,9 @@ fn test(asked: &Asked) -> Report {
         // A strict run has failed by now; the remaining tests still say what they can.
         Err(_) => tests = tests.without("SLUICE_TEST_STRICT"),
     }
+    // They live until the end of this function, as the database server does.
+    let accounts = accounts::start(&mut report);
+    tests = accounts.tell(tests);
     report.run("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.

@@ -13,6 +13,7 @@ pub mod backoff;
 pub mod batch;
 pub mod capability;
 pub mod clock;
+pub mod connection;
 pub mod crash;
 pub mod grace;
 pub mod hex;

@@ -8,6 +8,7 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod connected;
 mod content;
 mod database;
 mod disk;
@@ -22,6 +23,7 @@ mod manual;
 mod origin;
 mod reader;
 mod section;
+mod services;
 mod sessions;
 mod setting;
 mod size;
@@ -45,6 +47,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use connected::Connected;
 pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
@@ -58,6 +61,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
+pub use services::{Account, Accounts};
 pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
 pub use size::{Floor, Size};
@@ -141,6 +145,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How much workers may use.
     pub workers: Workers,
+    /// Connected services.
+    pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Ways out.
@@ -243,6 +249,7 @@ struct Written {
     leak: Leak,
     log: Log,
     workers: Workers,
+    services: Connected,
     vault: Vault,
     egress: Egress,
 }
@@ -267,6 +274,7 @@ impl Written {
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
         }
@@ -323,6 +331,7 @@ impl Written {
             log: self.log.clone(),
             sandbox: general.sandbox,
             workers: self.workers.clone(),
+            services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             credentials: None,
@@ -349,6 +358,7 @@ impl Written {
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
         ]

@@ -19,6 +19,16 @@ pub use crate::rooms::answer::Answer;
 pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
     gw.takes_calls()?;
     let known = identity::recognise(gw, knock).await?;
+    again(gw, known).await
+}
+
+/// Walks a call in an agent's name that a person has changed, from the schema on: whose it is was known when the
+/// agent asked.
+///
+/// # Errors
+/// As [`walk`].
+pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
+    gw.takes_calls()?;
     let trace = known.trace();
     match inside(gw, known).await {
         Ok(answer) => Ok(answer),

@@ -14,11 +14,13 @@ use tokio::sync::Notify;
 use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
 use crate::intake::Intake;
 use crate::keyring::Keyring;
+use crate::oauth::Oauth;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
@@ -60,6 +62,10 @@ pub struct Parts {
     pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -95,6 +101,10 @@ pub struct Gateway {
     pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -172,6 +182,8 @@ impl Gateway {
             workers: parts.workers,
             intake: parts.intake,
             proxies: parts.proxies,
+            connections: parts.connections,
+            oauth: parts.oauth,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),

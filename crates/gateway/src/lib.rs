@@ -10,6 +10,7 @@
 pub mod catalogue;
 pub mod channels;
 pub mod config;
+pub mod connections;
 pub mod corridor;
 pub mod doors;
 pub mod egress;
@@ -21,6 +22,7 @@ pub mod keyring;
 pub mod keys;
 pub mod loops;
 mod no;
+pub mod oauth;
 pub mod open;
 pub mod policies;
 pub mod proxies;

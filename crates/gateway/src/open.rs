@@ -18,9 +18,11 @@ use sluice_store::{Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
+use crate::connections::{self, Connections};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
 use crate::intake::{self, Intake};
+use crate::oauth::Oauth;
 use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
@@ -151,6 +153,11 @@ pub async fn open_on(
     let folder = config.data.join("proxies");
     let ground = Ground::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
     let proxies = Proxies::open(declared, &Arc::new(ground));
+    let folder = config.data.join("replicas");
+    let ground = connections::Ground::new(&store, (&vault, &egress), &workers, folder, world);
+    let connections = Arc::new(Connections::new(ground));
+    let oauth = Arc::new(Oauth::new(Arc::clone(&store), Arc::clone(&vault), Arc::clone(&egress), world));
+    connections.kept_fresh_by(Arc::clone(&oauth) as _);
     let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress, &intake))?;
     for (name, service) in proxies.services() {
         services.put(name, service);
@@ -172,6 +179,8 @@ pub async fn open_on(
         workers,
         intake,
         proxies,
+        connections,
+        oauth,
         signers,
     });
     let version = gw.policy.get().version().to_owned();
@@ -180,7 +189,9 @@ pub async fn open_on(
         let by = sluice_core::Actor::Node(gw.store.node().clone());
         gw.store.policy_loaded(version, policies::as_json(&found.sources), by).await?;
     }
-    Ok((Arc::new(gw), warnings))
+    let gw = Arc::new(gw);
+    gw.connections.belong_to(&gw);
+    Ok((gw, warnings))
 }
 
 /// Everything that ships with the gateway, and what whole declarations of proxies bring.

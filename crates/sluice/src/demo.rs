@@ -24,22 +24,22 @@ pub struct Telling {
 }
 
 /// How many messages the demo's mailbox has.
-const MESSAGES: u64 = 5_012;
+pub const MESSAGES: u64 = 5_012;
 
 /// Serves the demo's mailbox alone, until the process is stopped: for whoever wants to try a client on it.
 ///
 /// # Errors
 /// When the address cannot be used.
-pub fn serve_mailbox(out: &mut dyn Write, address: std::net::SocketAddr) -> anyhow::Result<()> {
+pub fn serve_mailbox(out: &mut dyn Write, address: std::net::SocketAddr, messages: u64) -> anyhow::Result<()> {
     anyhow::ensure!(address.ip().is_loopback(), "the demo's mailbox is for this machine only");
     let clock = std::sync::Arc::new(crate::system::SystemClock);
-    let mailbox = letters::mailbox(MESSAGES, sluice_core::Clock::now(clock.as_ref()).as_millis());
+    let mailbox = letters::mailbox(messages, sluice_core::Clock::now(clock.as_ref()).as_millis());
     let upstream = std::sync::Arc::new(upstream::Upstream::new(mailbox, clock));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
         let listener = tokio::net::TcpListener::bind(address).await.context("the address is not free")?;
         let address = listener.local_addr()?;
-        writeln!(out, "{} with {MESSAGES} messages: http://{address}/gmail/v1/users/me/", letters::OWNER)?;
+        writeln!(out, "{} with {messages} messages: http://{address}/gmail/v1/users/me/", letters::OWNER)?;
         writeln!(out, "sign in at http://{address}/o/oauth2/v2/auth, tokens from http://{address}/token")?;
         out.flush()?;
         upstream::serve(upstream, listener).await;

@@ -6,6 +6,7 @@
 use serde_json::Value;
 use sluice_sandbox::protocol::Job;
 
+use crate::adapter::{AdapterDescribe, AdapterRun};
 use crate::clean::Cleaning;
 use crate::describe::Describe;
 use crate::echo::Echo;
@@ -13,7 +14,7 @@ use crate::net::Gate;
 use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &ProxyRun];
+pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &ProxyRun, &AdapterDescribe, &AdapterRun];
 
 /// One kind of job.
 pub trait Kind: Sync {

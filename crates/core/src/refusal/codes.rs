@@ -480,6 +480,23 @@ codes! {
         "that version is no longer kept",
         "read the history of the key for the versions that are";
 
+    // Services: what people connected.
+    ServiceUnknown = "service.unknown", 404, AfterChange,
+        "no service of this name is configured here",
+        "check the name; `sluice services list` shows them";
+    ServiceSettings = "service.settings", 409, AfterPerson,
+        "the settings of this service cannot be used",
+        "tell your user; an operator has to correct the configuration";
+    OauthState = "oauth.state", 409, AfterChange,
+        "this does not answer a link that was given out, or it comes too late or a second time",
+        "begin again: `sluice connect`";
+    OauthRefused = "oauth.refused", 403, AfterPerson,
+        "the provider does not grant access",
+        "tell your user; a person has to connect again and say yes to everything that is asked";
+    OauthUnclear = "oauth.unclear", 502, secs(30),
+        "the provider did not answer as one does",
+        "wait as long as advised and try again";
+
     // Store: nothing acknowledged before it is durable.
     StoreUnavailable = "store.unavailable", 503, secs(5),
         "the database does not answer; nothing was done",

@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak, Limits,
-    Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds,
+    Leak, Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 19] {
+fn pages() -> [Page; 20] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -43,6 +43,7 @@ fn pages() -> [Page; 19] {
         page::<Leak>(),
         page::<Log>(),
         page::<Workers>(),
+        page::<Connected>(),
         page::<Vault>(),
         page::<Egress>(),
     ]
@@ -75,6 +76,7 @@ impl JsonSchema for Written {
             ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
             ("workers", generator.subschema_for::<Workers>()),
+            ("services", generator.subschema_for::<Connected>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
         ];

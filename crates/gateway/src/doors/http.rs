@@ -8,6 +8,7 @@
 mod agents;
 mod approvals;
 pub(crate) mod calls;
+mod dead;
 mod egress;
 mod events;
 mod findings;
@@ -21,6 +22,7 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 mod secrets;
+mod services;
 mod sessions;
 mod status;
 pub mod views;

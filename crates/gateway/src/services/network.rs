@@ -13,10 +13,9 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 use crate::egress::allow::METHODS;
 use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
 use crate::intake::{Incoming, Intake, Reader, Taken};
@@ -208,10 +207,6 @@ impl Service for Network {
         Box::pin(std::future::ready(Err(Refusal::new(Code::GatewayUnsupported))))
     }
 
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(std::future::ready(Ok(Prepared::default())))
-    }
-
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -225,17 +220,5 @@ impl Service for Network {
     fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
         let read = is_read(&method_of(&hold.action));
         Box::pin(std::future::ready(if read { Found::Absent } else { Found::Unknown }))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::client::{Ask, Reach, shown, text};
 use crate::commands::policy::counted;
+use crate::commands::services;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
@@ -54,6 +55,9 @@ impl Status {
         let missing: Vec<&str> = list(&sandbox, "missing").iter().filter_map(Value::as_str).collect();
         if !missing.is_empty() {
             line("sandbox", format!("{}: workers run without {}", shown(&sandbox, "mode"), missing.join(", ")))?;
+        }
+        for service in list(&status, "services") {
+            line("service", services::brief(service))?;
         }
         for log in list(&status, "audit") {
             let entries = log.get("entries").and_then(Value::as_u64).unwrap_or(0);

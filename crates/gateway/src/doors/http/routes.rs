@@ -2,11 +2,13 @@
 
 mod admin;
 mod calls;
+mod dead;
 mod findings;
 mod gate;
 mod out;
 mod people;
 mod proxies;
+mod services;
 
 use sluice_core::refusal::Code;
 use sluice_store::Role;
@@ -108,7 +110,17 @@ const CALL: [Code; 59] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES, findings::ROUTES]
-        .into_iter()
-        .flatten()
+    [
+        calls::ROUTES,
+        people::ROUTES,
+        gate::ROUTES,
+        admin::ROUTES,
+        out::ROUTES,
+        proxies::ROUTES,
+        dead::ROUTES,
+        services::ROUTES,
+        findings::ROUTES,
+    ]
+    .into_iter()
+    .flatten()
 }
