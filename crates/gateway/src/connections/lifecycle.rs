@@ -84,11 +84,16 @@ impl Connections {
             }
             other => other.into(),
         })?;
-        // Where it is reached may be another place now.
-        self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
-        let line = self.line(&name).await?;
-        if row.state.answers() {
-            self.stand(&line).await?;
+        match self.known(&name).filter(|line| line.row().endpoints == row.endpoints) {
+            Some(line) => line.keep(row.clone()),
+            // Where it is reached is another place now.
+            None => {
+                self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                let line = self.line(&name).await?;
+                if row.state.answers() {
+                    self.stand(&line).await?;
+                }
+            }
         }
         self.view(row).await
     }

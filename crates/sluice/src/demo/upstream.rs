@@ -109,21 +109,23 @@ impl Upstream {
         self.lock().calls.clone()
     }
 
+    /// How many requests there were of one kind.
+    pub fn calls_of(&self, kind: &str) -> u64 {
+        self.lock().calls.get(kind).copied().unwrap_or(0)
+    }
+
     /// Looks at or changes the mailbox as its owner, past the API.
-    #[cfg(test)]
     pub fn as_owner<Out>(&self, look: impl FnOnce(&mut Mailbox, i64) -> Out) -> Out {
         let now = self.clock.now().as_millis();
         look(&mut self.lock().mailbox, now)
     }
 
     /// Makes the next requests of a kind fail.
-    #[cfg(test)]
     pub fn fail(&self, failing: Failing) {
         self.lock().faults.add(failing);
     }
 
     /// A token that works, without the browser.
-    #[cfg(test)]
     pub fn token(&self) -> String {
         let now = self.clock.now().as_millis();
         self.lock().oauth.grant(now)

@@ -8,6 +8,7 @@ mod audit;
 mod described;
 mod dying;
 mod gate;
+mod gmail;
 mod holding;
 mod init;
 mod kills;

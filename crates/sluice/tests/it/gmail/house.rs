@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -29,6 +29,8 @@ use crate::running::ask;
 pub struct Mailbox {
     pub address: SocketAddr,
     process: Child,
+    /// Held open: a process that cannot speak any more ends.
+    _says: BufReader<ChildStdout>,
 }
 
 impl Mailbox {
@@ -43,9 +45,10 @@ impl Mailbox {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        says.read_line(&mut line).unwrap();
         let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
-        Self { address, process }
+        Self { address, process, _says: says }
     }
 
     /// Does something to the mailbox as its owner; gives the counters.
@@ -159,7 +162,8 @@ impl House {
         gw.store.add_agent(agent.clone(), "keeps the books".into(), ana()).await.unwrap();
         let token = Token::generate(KindWord::Agent, world.entropy.as_ref());
         let id = KeyId::from_bits(world.ids.mint());
-        let new = NewKey { id, kind: KeyKind::Agent(agent), label: None, hash: token.hash(), expires_at: None, by: ana() };
+        let new =
+            NewKey { id, kind: KeyKind::Agent(agent), label: None, hash: token.hash(), expires_at: None, by: ana() };
         gw.store.issue_key(new).await.unwrap();
         loops::start(&gw, "0.0.0").await.unwrap();
         let release = Some(Release::new(&gw));
@@ -239,7 +243,11 @@ impl House {
 
     /// A mail is placed.
     pub async fn send(&self, subject: &str) -> HoldId {
-        self.place("email.send", json!({"to": "li@northpeak.example", "subject": subject, "body": "Hello,\n\nas said.\n"})).await
+        self.place(
+            "email.send",
+            json!({"to": "li@northpeak.example", "subject": subject, "body": "Hello,\n\nas said.\n"}),
+        )
+        .await
     }
 
     /// Lets go what is due, and waits until it is over.

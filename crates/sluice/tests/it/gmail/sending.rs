@@ -39,7 +39,8 @@ async fn an_answer_keeps_its_thread_and_a_forward_goes_on() {
     let answer = house.place("email.reply", json!({"message_id": id, "body": "On Tuesday."})).await;
     let arguments = json!({"message_id": id, "to": "tom@alderfinch.example", "body": "For you."});
     let forward = house.place("email.forward", arguments).await;
-    let draft = house.place("email.draft", json!({"to": "li@northpeak.example", "subject": "Later", "body": "…"})).await;
+    let draft =
+        house.place("email.draft", json!({"to": "li@northpeak.example", "subject": "Later", "body": "…"})).await;
     house.pass(Span::from_secs(30)).await;
     for hold in [answer, forward, draft] {
         assert_eq!(house.state(hold).await, "done");
