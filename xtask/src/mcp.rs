@@ -68,7 +68,7 @@ pub fn suites(report: &mut Report) {
 }
 
 /// The folder of a kind of package, installed now or before.
-fn installed(kind: &str, pins: &[&str], install: fn(&Path) -> Result<(), String>) -> (Outcome, Option<PathBuf>) {
+pub fn installed(kind: &str, pins: &[&str], install: fn(&Path) -> Result<(), String>) -> (Outcome, Option<PathBuf>) {
     let folder = Path::new("target/counterparts").join(kind);
     let stamp = folder.join("installed");
     let wanted = pins.join("\n");
@@ -98,7 +98,8 @@ fn pypi(folder: &Path) -> Result<(), String> {
     done(&Line::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))
 }
 
-fn done(line: &Line) -> Result<(), String> {
+/// Runs a line to its end.
+pub fn done(line: &Line) -> Result<(), String> {
     println!("$ {line}");
     match line.status() {
         Ok(status) if status.success() => Ok(()),

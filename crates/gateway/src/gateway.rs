@@ -18,6 +18,7 @@ use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
 use crate::keyring::Keyring;
+use crate::mounts::Mounts;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
@@ -57,6 +58,8 @@ pub struct Parts {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Servers of others behind the gate.
+    pub mounts: Mounts,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -90,6 +93,8 @@ pub struct Gateway {
     pub workers: Arc<Workers>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Servers of others behind the gate.
+    pub mounts: Mounts,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -166,6 +171,7 @@ impl Gateway {
             events: Events::default(),
             workers: parts.workers,
             proxies: parts.proxies,
+            mounts: parts.mounts,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),

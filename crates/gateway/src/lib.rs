@@ -19,6 +19,7 @@ mod gateway;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
+pub mod mounts;
 mod no;
 pub mod open;
 pub mod policies;

@@ -20,6 +20,7 @@ use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
+use crate::mounts::{self, Mounts};
 use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
@@ -146,6 +147,17 @@ pub async fn open_on(
     for (name, service) in proxies.services() {
         services.put(name, service);
     }
+    let ground = mounts::Ground {
+        store: Arc::clone(&store),
+        vault: Arc::clone(&vault),
+        workers: Arc::clone(&workers),
+        folder: config.data.join("mounts"),
+        clock: Arc::clone(&world.clock),
+    };
+    let mounts = Mounts::new(&config, ground, &egress);
+    for (name, service) in mounts.services() {
+        services.put(name, service);
+    }
     catalogue.replace(catalogue.known(), &services);
     let gw = Gateway::new(Parts {
         store,
@@ -162,6 +174,7 @@ pub async fn open_on(
         egress,
         workers,
         proxies,
+        mounts,
         signers,
     });
     let version = gw.policy.get().version().to_owned();

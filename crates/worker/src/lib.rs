@@ -5,6 +5,7 @@
 //! locks are on, nothing of it is ever written to stderr, and a panic tells its place and nothing else.
 #![warn(missing_docs)]
 
+mod clean;
 mod describe;
 mod echo;
 pub mod net;
@@ -35,6 +36,11 @@ pub fn run() -> ExitCode {
         }
         Err(_) => child::exit(EXIT_FAULT),
     }
+}
+
+/// The role that becomes a program of others, behind the looser profile. Does not return.
+pub fn stranger() -> ! {
+    sluice_sandbox::stranger::enter()
 }
 
 fn live(mut inside: Inside) -> Result<(), WorkerError> {

@@ -6,13 +6,14 @@
 use serde_json::Value;
 use sluice_sandbox::protocol::Job;
 
+use crate::clean::ContentClean;
 use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
 use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &ProxyRun];
+pub const ALL: &[&dyn Kind] = &[&ContentClean, &Describe, &Echo, &ProxyRun];
 
 /// One kind of job.
 pub trait Kind: Sync {

@@ -12,6 +12,7 @@ mod egress;
 mod events;
 mod gate;
 mod holds;
+mod mounts;
 pub mod openapi;
 mod policy;
 mod proxies;

@@ -11,6 +11,7 @@ mod holding;
 mod init;
 mod kills;
 mod mcp;
+mod mounts;
 mod naming;
 mod newcomer;
 mod policy;

@@ -3,6 +3,7 @@
 mod admin;
 mod calls;
 mod gate;
+mod mounts;
 mod out;
 mod people;
 mod proxies;
@@ -43,7 +44,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 59] = [
+const CALL: [Code; 61] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -103,9 +104,13 @@ const CALL: [Code; 59] = [
     Code::AuditUnavailable,
     Code::GatewayStarting,
     Code::GatewayUnsupported,
+    Code::MountDown,
+    Code::MountFailed,
 ];
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES].into_iter().flatten()
+    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES, mounts::ROUTES]
+        .into_iter()
+        .flatten()
 }

@@ -49,6 +49,22 @@ pub struct StatusView {
     pub listeners: usize,
     /// How workers are locked in.
     pub sandbox: SandboxView,
+    /// Mounted servers that are not open, and tools of theirs that wait for a person.
+    pub mounts: Vec<MountStatus>,
+}
+
+/// A mounted server that somebody should look at.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MountStatus {
+    /// Its name.
+    pub name: String,
+    /// `starting`, `open` or `down`.
+    pub state: String,
+    /// Why it is not open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Tools that wait for a person.
+    pub waiting_tools: usize,
 }
 
 /// How workers are locked in.
@@ -108,6 +124,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         audit,
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
+        mounts: mounts(gw),
     };
     Ok(Reply::json(200, &view))
 }
@@ -120,6 +137,16 @@ fn sandbox(gw: &Gateway) -> SandboxView {
         },
         None => SandboxView { mode: "closed".into(), missing: Vec::new() },
     }
+}
+
+fn mounts(gw: &Gateway) -> Vec<MountStatus> {
+    let all = gw.mounts.iter().map(|service| {
+        let (condition, waiting) = (service.condition(), service.pins());
+        let waiting_tools = waiting.iter().filter(|pin| pin.waiting.is_some()).count();
+        let (name, state) = (service.mount().name.clone(), condition.phase.as_str().to_owned());
+        MountStatus { name, state, reason: condition.reason, waiting_tools }
+    });
+    all.filter(|mount| mount.state != "open" || mount.waiting_tools > 0).collect()
 }
 
 /// `GET /livez`: the process answers.
