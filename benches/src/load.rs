@@ -120,6 +120,7 @@ impl Mails {
             policy: "sha256:0000000000000000000000000000000000000000000000000000000000000000".into(),
             rule: Some("agents/clerk.yaml:12".into()),
             door: None,
+            targets: Vec::new(),
             rates: Vec::new(),
             // Large enough that it never trips; it is counted all the same.
             window: Window { limit: u32::MAX, ..Window::default() },

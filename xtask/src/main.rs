@@ -5,6 +5,8 @@
 //! named with its reason, and the exit code is zero only if nothing failed.
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
+mod accounts;
+mod agentdojo;
 mod command;
 mod discovery;
 mod eval_outbound;
@@ -30,6 +32,8 @@ cargo xtask bench [NAME]             the measurements in benches/, with a privat
                                      goes to docs/benchmarks.md
 cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the checks on content, per source, kind
                                      and carrier
+cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
+                                     detector switched off; PASS: alone, helped, attacked
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
@@ -150,6 +154,9 @@ fn test(asked: &Asked) -> Report {
         // A strict run has failed by now; the remaining tests still say what they can.
         Err(_) => tests = tests.without("SLUICE_TEST_STRICT"),
     }
+    // They live until the end of this function, as the database server does.
+    let accounts = accounts::start(&mut report);
+    tests = accounts.tell(tests);
     report.run("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.
@@ -162,6 +169,13 @@ fn test(asked: &Asked) -> Report {
 
 /// Quality, not speed: how well the stages tell attacks, and the leak scan secrets, from ordinary texts.
 fn eval(words: &[&str]) -> ExitCode {
+    if let Some(("--agentdojo", passes)) = words.split_first().map(|(first, rest)| (*first, rest)) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+        return match agentdojo::replay(root, passes) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(reason) => refuse(&reason),
+        };
+    }
     let inbound = Line::cargo(&["run", "--release", "--package", "sluice-content", "--example", "eval", "--"]);
     let misses: Vec<&str> = words.iter().copied().filter(|word| *word == "--misses").collect();
     let rest: Vec<&str> = words.iter().copied().filter(|word| *word != "--misses").collect();

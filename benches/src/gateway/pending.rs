@@ -194,6 +194,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
             policy: "sha256:0000000000000000000000000000000000000000000000000000000000000000".into(),
             rule: None,
             door: None,
+            targets: Vec::new(),
             rates: Vec::new(),
             window: Window { limit: u32::MAX, ..Window::default() },
             idempotency_key: None,

@@ -287,6 +287,16 @@ pub trait SyncAdapter {
     /// # Errors
     /// When the cursor expired or the service does not answer.
     fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble>;
+
+    /// Whose account this is, by the service's own word; nothing where it does not say. One small request: it also
+    /// shows whether the service is there and takes our credential.
+    ///
+    /// # Errors
+    /// When the service does not answer or refuses us.
+    fn account(&self, net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
+        let _nobody_to_ask = net;
+        Ok(None)
+    }
 }
 
 /// Carries writes out.

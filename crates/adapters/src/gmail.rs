@@ -53,6 +53,10 @@ impl SyncAdapter for Gmail {
     fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble> {
         sync::changes(net, since)
     }
+
+    fn account(&self, net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
+        sync::account(net)
+    }
 }
 
 impl WriteExecutor for Gmail {

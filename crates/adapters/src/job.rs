@@ -15,6 +15,8 @@ use crate::trouble::Trouble;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "job")]
 pub enum Job {
+    /// Whose account it is, and whether the service is there.
+    Account,
     /// The next changes of the copy.
     Sync {
         /// Where it stands.
@@ -75,6 +77,8 @@ pub struct Prepared {
 /// What the gateway gets back.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
+    /// The account's name, if the service says it.
+    Account(Result<Option<String>, SyncTrouble>),
     /// Changes. Raw: the worker passes them through all stages before they leave it.
     Page(Result<Page, SyncTrouble>),
     /// What was found before.
@@ -90,6 +94,7 @@ pub enum Answer {
 /// Does one job.
 pub fn run(adapter: &dyn Adapter, net: Way<'_>, job: &Job) -> Answer {
     match job {
+        Job::Account => Answer::Account(adapter.account(net)),
         Job::Sync { since } => Answer::Page(adapter.changes(net, since.as_ref())),
         Job::Prepare { write, handle } => Answer::Prepared(prepare(adapter, net, write, handle.clone())),
         Job::Perform { write, handle } => Answer::Done(perform(adapter, net, write, handle.as_ref())),
@@ -162,9 +167,12 @@ impl Answer {
     pub fn to_json(&self) -> Value {
         match self {
             Self::Page(Ok(_)) => Value::Null,
-            Self::Page(Err(SyncTrouble::Expired)) => json!({"expired": true}),
-            Self::Page(Err(SyncTrouble::Later(why))) => json!({"later": why}),
-            Self::Page(Err(SyncTrouble::Stopped(why))) => json!({"stopped": why}),
+            Self::Account(Ok(account)) => json!({"account": account}),
+            Self::Page(Err(trouble)) | Self::Account(Err(trouble)) => match trouble {
+                SyncTrouble::Expired => json!({"expired": true}),
+                SyncTrouble::Later(why) => json!({"later": why}),
+                SyncTrouble::Stopped(why) => json!({"stopped": why}),
+            },
             Self::Prepared(Ok(Prepared { handle, before })) => {
                 let before = before
                     .as_ref()

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use sluice_core::ServiceName;
 use sluice_core::capability::{Capability, Catalogue};
 
+use crate::net::Method;
+
 /// How a write is put before a person: a sentence, then arguments in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preview {
@@ -17,6 +19,41 @@ pub struct Preview {
     pub title: &'static str,
     /// Arguments shown, in order.
     pub fields: &'static [&'static str],
+}
+
+/// What a request is good for. A job is let out for its own step and those before it: copying a mailbox needs no
+/// way to send from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Changes nothing.
+    Look,
+    /// Makes an inert handle that nobody outside can notice.
+    Prepare,
+    /// The effect.
+    Effect,
+}
+
+impl Step {
+    /// In a word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Prepare => "prepare",
+            Self::Effect => "effect",
+        }
+    }
+}
+
+/// A kind of request an adapter makes: what the way out is narrowed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// What it is good for.
+    pub step: Step,
+    /// What it does with the path.
+    pub method: Method,
+    /// The path; `{id}` stands for exactly one part.
+    pub path: &'static str,
 }
 
 /// The capabilities of one service.
@@ -32,6 +69,10 @@ pub struct Manifest {
     pub previews: &'static [Preview],
     /// Capabilities the gateway itself answers, although they bear the service's name.
     pub by_gateway: &'static [&'static str],
+    /// Where the service lives, unless somebody says otherwise.
+    pub home: &'static str,
+    /// Every kind of request it makes; nothing else is let out.
+    pub reach: &'static [Reach],
 }
 
 impl Manifest {
@@ -45,6 +86,8 @@ impl Manifest {
             capabilities: ours.cloned().collect(),
             previews: &[],
             by_gateway: &[],
+            home: "",
+            reach: &[],
         }
     }
 
@@ -71,6 +114,12 @@ impl Manifest {
             "service": self.service,
             "adapter": self.adapter,
             "capabilities": self.capabilities.iter().map(one).collect::<Vec<_>>(),
+            "home": self.home,
+            "reach": self.reach.iter().map(reach).collect::<Vec<_>>(),
         })
     }
+}
+
+fn reach(one: &Reach) -> Value {
+    json!({"step": one.step.as_str(), "method": one.method.as_str(), "path": one.path})
 }

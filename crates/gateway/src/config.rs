@@ -8,6 +8,8 @@ mod approvals;
 mod batch;
 mod channels;
 mod check;
+mod connected;
+mod content;
 mod database;
 mod disk;
 mod egress;
@@ -22,6 +24,7 @@ mod mounts;
 mod origin;
 mod reader;
 mod section;
+mod services;
 mod sessions;
 mod setting;
 mod size;
@@ -45,6 +48,8 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use connected::Connected;
+pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
 pub use disk::Disk;
 pub use egress::{Connections, Egress, shown as connection_shown};
@@ -60,7 +65,8 @@ pub use mounts::{
 };
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
-pub use sessions::Sessions;
+pub use services::{Account, Accounts};
+pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
 pub use size::{Floor, Size};
 pub use state::State;
@@ -133,6 +139,8 @@ pub struct Config {
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
+    /// What comes in.
+    pub content: Content,
     /// What must not leave.
     pub leak: Leak,
     /// What is said on stderr.
@@ -143,6 +151,8 @@ pub struct Config {
     pub mounts: Mounts,
     /// How much workers may use.
     pub workers: Workers,
+    /// Connected services.
+    pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Ways out.
@@ -241,9 +251,11 @@ struct Written {
     state: State,
     disk: Disk,
     sessions: Sessions,
+    content: Content,
     leak: Leak,
     log: Log,
     workers: Workers,
+    services: Connected,
     vault: Vault,
     egress: Egress,
 }
@@ -264,9 +276,11 @@ impl Written {
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
+            content: Content::read(reader),
             leak: Leak::read(reader),
             log: Log::read(reader),
             workers: Workers::read(reader),
+            services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
         }
@@ -319,11 +333,13 @@ impl Written {
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
+            content: self.content.clone(),
             leak: self.leak.clone(),
             log: self.log.clone(),
             sandbox: general.sandbox,
             mounts: general.mounts.clone(),
             workers: self.workers.clone(),
+            services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             credentials: None,
@@ -346,9 +362,11 @@ impl Written {
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),
+            self.content.shown(),
             self.leak.shown(),
             self.log.shown(),
             self.workers.shown(),
+            self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
         ]

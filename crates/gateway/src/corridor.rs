@@ -7,7 +7,7 @@ use sluice_core::CallId;
 use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
-use crate::rooms::{approval, audit, check, hold, identity, leak, policy, read, schema};
+use crate::rooms::{approval, audit, check, hold, identity, leak, origin, policy, read, schema};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -19,6 +19,16 @@ pub use crate::rooms::answer::Answer;
 pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
     gw.takes_calls()?;
     let known = identity::recognise(gw, knock).await?;
+    again(gw, known).await
+}
+
+/// Walks a call in an agent's name that a person has changed, from the schema on: whose it is was known when the
+/// agent asked.
+///
+/// # Errors
+/// As [`walk`].
+pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
+    gw.takes_calls()?;
     let trace = known.trace();
     match inside(gw, known).await {
         Ok(answer) => Ok(answer),
@@ -29,7 +39,8 @@ pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
 async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     let call: CallId = known.call();
     let checked = schema::check(gw, known)?;
-    let judged = policy::judge(gw, checked).await?; // also picks the batch window it will be weighed in
+    let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
+    let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;
     let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
     let answer = if asked.only_checks() {

@@ -8,6 +8,7 @@
 pub mod address;
 pub mod allow;
 pub mod credential;
+mod form;
 mod headers;
 mod limiter;
 pub mod no;
@@ -37,6 +38,7 @@ use crate::vault::{Use, Vault};
 pub use address::Target;
 pub use allow::{Connection, HostPattern, PathPattern, is_read};
 pub use credential::{Credential, Placement};
+pub use form::Form;
 pub use no::{EgressNo, Failed, Phase, What};
 pub use ticket::{Operation, Scope, Ticket};
 
@@ -106,6 +108,8 @@ struct Pass<'a> {
     connection: &'a Connection,
     credential: Option<&'a Credential>,
     grant: Option<&'a Grant>,
+    /// A body nobody looks through, in the place of the request's own.
+    sealed: Option<Bytes>,
 }
 
 /// The way out of one gateway.
@@ -154,6 +158,12 @@ impl Egress {
     pub fn open(&self, connection: Connection) {
         let mut all = self.connections.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(connection.name.clone(), Arc::new(connection));
+    }
+
+    /// Closes a connection. Its tickets are good for nothing from now on.
+    pub fn close(&self, name: &ConnectionName) {
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.tickets.of_connection(name);
     }
 
     /// The connection of this name.
@@ -230,7 +240,7 @@ impl Egress {
     pub async fn exchange(&self, ticket: &Ticket, request: Request) -> Result<Answer, EgressNo> {
         let grant = self.tickets.find(ticket, self.clock.since_boot())?;
         let credential = grant.credential.as_deref();
-        self.send(Pass { connection: &grant.connection, credential, grant: Some(&grant) }, request).await
+        self.send(Pass { connection: &grant.connection, credential, grant: Some(&grant), sealed: None }, request).await
     }
 
     /// A job has ended: its tickets are good for nothing.
@@ -274,7 +284,24 @@ impl Egress {
                 Some(self.lend(name, placement, &wanted).await?)
             }
         };
-        self.send(Pass { connection, credential: credential.as_ref(), grant: None }, request).await
+        self.send(Pass { connection, credential: credential.as_ref(), grant: None, sealed: None }, request).await
+    }
+
+    /// One exchange of the gateway itself with a provider that grants access. The answer is as it came: it may be a
+    /// credential, and goes to the vault.
+    ///
+    /// SECURITY: the body is not looked through for what must not leave, because it is nothing else: the operator's
+    /// client and the provider's own codes and tokens, on their way to that provider. Nothing of an agent is in it.
+    ///
+    /// # Errors
+    /// As `Egress::send`.
+    pub(crate) async fn submit(&self, connection: &Connection, form: Form<'_>) -> Result<Answer, EgressNo> {
+        let sealed = Some(Bytes::copy_from_slice(form.encoded().as_bytes()));
+        let kind = ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned());
+        let headers = vec![kind, ("accept".to_owned(), "application/json".to_owned())];
+        let (url, body) = (form.url.to_owned(), Bytes::new());
+        let request = Request { method: Method::POST, url, headers, body, follow: false, timeout: None };
+        self.send(Pass { connection, credential: None, grant: None, sealed }, request).await
     }
 
     /// Everything a request must pass, in order; once more for each redirect of a read.
@@ -305,7 +332,8 @@ impl Egress {
             }
             self.limiter.take(connection, is_read).await?;
             let trip = Trip::new(connection, &target, is_read);
-            let load = Load { method: &method, headers: sent, body: body.clone(), credential };
+            let body = pass.sealed.clone().unwrap_or_else(|| body.clone());
+            let load = Load { method: &method, headers: sent, body, credential };
             let walked = timeout_at(deadline, trip.walk(self, load)).await;
             let answered = walked.unwrap_or_else(|_| Err(trip.too_slow().into()));
             let heard = answered.as_ref().ok().map(|reply| (reply.status, &reply.headers));

@@ -14,11 +14,14 @@ use tokio::sync::Notify;
 use crate::No;
 use crate::catalogue::LiveCatalogue;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
 use crate::egress::Egress;
 use crate::events::Events;
+use crate::intake::Intake;
 use crate::keyring::Keyring;
 use crate::mounts::Mounts;
+use crate::oauth::Oauth;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
@@ -56,8 +59,14 @@ pub struct Parts {
     pub egress: Arc<Egress>,
     /// Locked-in processes; started once the gateway is served.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Servers of others behind the gate.
     pub mounts: Mounts,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
@@ -91,8 +100,14 @@ pub struct Gateway {
     pub events: Events,
     /// Locked-in processes that read what services send.
     pub workers: Arc<Workers>,
+    /// The only way in.
+    pub intake: Arc<Intake>,
     /// Isolated interfaces to services nobody trusts.
     pub proxies: Proxies,
+    /// Connected services.
+    pub connections: Arc<Connections>,
+    /// What people granted for them.
+    pub oauth: Arc<Oauth>,
     /// Servers of others behind the gate.
     pub mounts: Mounts,
     /// Credentials.
@@ -170,7 +185,10 @@ impl Gateway {
             keyring: Keyring::default(),
             events: Events::default(),
             workers: parts.workers,
+            intake: parts.intake,
             proxies: parts.proxies,
+            connections: parts.connections,
+            oauth: parts.oauth,
             mounts: parts.mounts,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),

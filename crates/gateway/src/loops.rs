@@ -8,6 +8,7 @@ pub mod keep;
 pub mod outbox;
 pub mod policy;
 pub mod release;
+pub mod sync;
 pub mod tools;
 
 use std::sync::Arc;
@@ -47,6 +48,9 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
             break;
         }
     }
+    // Whoever renews their credentials has to be known before the first of them is used.
+    crate::oauth::take_up_all(gw).await;
+    gw.connections.open().await;
     gw.enter(Phase::Open);
     Ok(())
 }
@@ -58,6 +62,7 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(keep::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(tools::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(sync::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(crate::mounts::run(Arc::clone(&gw), stop.clone()));
     match channels::configured(&gw.config) {
         Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &stop),

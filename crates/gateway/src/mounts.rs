@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use crate::Gateway;
 use crate::config::{Config, Mount, MountAddress, Way};
 use crate::egress::{Connection, Egress, HostPattern, PathPattern, Target};
+use crate::intake::Intake;
 use crate::vault::Vault;
 use crate::workers::Workers;
 
@@ -41,8 +42,10 @@ pub struct Ground {
     pub store: Arc<Store>,
     /// Credentials.
     pub vault: Arc<Vault>,
-    /// Where content is looked at, and who starts programs.
+    /// Where definitions are looked at, and who starts programs.
     pub workers: Arc<Workers>,
+    /// The way in for answers.
+    pub intake: Arc<Intake>,
     /// Folder of the programs' own folders.
     pub folder: PathBuf,
     /// The time.

@@ -18,9 +18,12 @@ use sluice_store::{Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
+use crate::connections::{self, Connections};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
+use crate::intake::{self, Intake};
 use crate::mounts::{self, Mounts};
+use crate::oauth::Oauth;
 use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
@@ -140,10 +143,23 @@ pub async fn open_on(
     }
     let (vault, egress) = way_out(&config, world, &store, &scan).await?;
     let workers = Arc::new(Workers::default());
+    let intake = Arc::new(Intake::new(intake::Ground {
+        workers: Arc::clone(&workers),
+        store: Arc::clone(&store),
+        vault: Arc::clone(&vault),
+        ids: Arc::clone(&world.ids),
+        entropy: Arc::clone(&world.entropy),
+        settings: config.content.clone(),
+    }));
     let folder = config.data.join("proxies");
     let ground = Ground::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
     let proxies = Proxies::open(declared, &Arc::new(ground));
-    let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress))?;
+    let folder = config.data.join("replicas");
+    let ground = connections::Ground::new(&store, (&vault, &egress), &workers, folder, world);
+    let connections = Arc::new(Connections::new(ground));
+    let oauth = Arc::new(Oauth::new(Arc::clone(&store), Arc::clone(&vault), Arc::clone(&egress), world));
+    connections.kept_fresh_by(Arc::clone(&oauth) as _);
+    let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress, &intake))?;
     for (name, service) in proxies.services() {
         services.put(name, service);
     }
@@ -151,6 +167,7 @@ pub async fn open_on(
         store: Arc::clone(&store),
         vault: Arc::clone(&vault),
         workers: Arc::clone(&workers),
+        intake: Arc::clone(&intake),
         folder: config.data.join("mounts"),
         clock: Arc::clone(&world.clock),
     };
@@ -173,7 +190,10 @@ pub async fn open_on(
         vault,
         egress,
         workers,
+        intake,
         proxies,
+        connections,
+        oauth,
         mounts,
         signers,
     });
@@ -183,7 +203,9 @@ pub async fn open_on(
         let by = sluice_core::Actor::Node(gw.store.node().clone());
         gw.store.policy_loaded(version, policies::as_json(&found.sources), by).await?;
     }
-    Ok((Arc::new(gw), warnings))
+    let gw = Arc::new(gw);
+    gw.connections.belong_to(&gw);
+    Ok((gw, warnings))
 }
 
 /// Everything that ships with the gateway, and what whole declarations of proxies bring.
@@ -285,7 +307,7 @@ fn services(
     world: &World,
     store: &Arc<Store>,
     (policy, catalogue): (&Arc<LivePolicy>, &Arc<LiveCatalogue>),
-    (vault, egress): (&Arc<Vault>, &Arc<Egress>),
+    (vault, egress, intake): (&Arc<Vault>, &Arc<Egress>, &Arc<Intake>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
     let state = Arc::new(State::new(Arc::clone(store), config.state.clone()));
@@ -294,7 +316,8 @@ fn services(
     let mut services = Services::default().with_state(name("state")?, state).with(name("alerts")?, alerts);
     services = services.with(name("secrets")?, secrets);
     if egress.connections().iter().any(|connection| connection.agents.is_some()) {
-        let network: Arc<dyn Service> = Arc::new(Network::new(Arc::clone(egress), Arc::clone(&world.clock)));
+        let network = Network::new(Arc::clone(egress), Arc::clone(intake), Arc::clone(&world.clock));
+        let network: Arc<dyn Service> = Arc::new(network);
         services = services.with(name("network")?, network);
     }
     if !config.filesystem.roots.is_empty() {

@@ -5,6 +5,7 @@
 //! run on; every task is visible from its start to its end.
 
 mod host;
+pub mod rotation;
 mod run;
 mod service;
 pub mod workspace;

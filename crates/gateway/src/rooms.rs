@@ -8,6 +8,7 @@ pub mod execute;
 pub(crate) mod hold;
 pub mod identity;
 pub mod leak;
+pub mod origin;
 pub mod policy;
 pub(crate) mod read;
 pub mod rollback;

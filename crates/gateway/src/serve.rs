@@ -96,7 +96,8 @@ pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) 
     tasks.spawn(loops::run(Arc::clone(&gw), stop.clone()));
     tasks.spawn(http::serve(door, main, tls, stop.clone()));
     let mut stopping = stop;
-    let _closed = stopping.wait_for(|stop| *stop).await;
+    // What it gives holds a lock, and must not be held on to.
+    drop(stopping.wait_for(|stop| *stop).await);
     gw.enter(Phase::Stopping);
     while tasks.join_next().await.is_some() {}
     if let Ok(lane) = lane {

@@ -108,7 +108,10 @@ pub trait Service: Send + Sync {
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>>;
 
     /// Looks before a write. Nothing may change yet.
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>>;
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        let _nothing_to_see = hold;
+        Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
 
     /// Carries a write out. `before` is what `prepare` found.
     fn perform<'a>(
@@ -118,17 +121,29 @@ pub trait Service: Send + Sync {
         before: Option<&'a [u8]>,
     ) -> Work<'a, Result<Performed, Trouble>>;
 
-    /// Finds out whether a write in doubt happened.
-    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found>;
+    /// Finds out whether a write in doubt happened. Where that cannot be told, a person decides.
+    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
+        let _nothing_to_tell_by = (hold, before);
+        Box::pin(std::future::ready(Found::Unknown))
+    }
 
     /// A print of the object a write changed, as it is now.
-    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>>;
+    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        let _cannot_be_undone = (done, before);
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
 
     /// Takes a write back. `done` is the write; the permit is that of the write that reverses it.
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>>;
+    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        let _cannot_be_undone = (permit, done, before);
+        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+    }
 
     /// What was kept to go back is no longer needed.
-    fn forget<'a>(&'a self, before: &'a [u8]) -> Work<'a, ()>;
+    fn forget<'a>(&'a self, before: &'a [u8]) -> Work<'a, ()> {
+        let _nothing_was_kept = before;
+        Box::pin(std::future::ready(()))
+    }
 }
 
 impl Trouble {

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use sluice_core::ids::{ConnectionName, SecretId, SecretName};
+use sluice_core::ids::{ConnectionName, FindingId, SecretId, SecretName};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Actor, Clock, Entropy, Ids, Span};
-use sluice_store::{PutSecret, Rekey, SealedVersion, SecretRow, Store, StoreError, VaultRoot};
+use sluice_store::{PutSecret, Rekey, SealedContent, SealedVersion, SecretRow, Store, StoreError, VaultRoot};
 
 use crate::open::World;
 
@@ -272,6 +272,46 @@ impl Vault {
         root.open(&belongs, &one.wrapped, &one.sealed).map_err(|_| VaultError::Tampered)
     }
 
+    /// Seals something that is kept from agents.
+    ///
+    /// # Errors
+    /// Never with a key that works.
+    pub fn lock_away(&self, finding: FindingId, content: &[u8]) -> Result<SealedContent, VaultError> {
+        let root = self.root.load();
+        let value = Secret::new(content.to_vec());
+        let sealed = root.seal(&withheld(finding), &value, self.entropy.as_ref()).map_err(|_| VaultError::Tampered)?;
+        Ok(SealedContent { root: root.fingerprint(), wrapped: sealed.wrapped, sealed: sealed.sealed })
+    }
+
+    /// Opens what was kept from agents.
+    ///
+    /// # Errors
+    /// When it does not open as what it claims to be, or is under another root key.
+    pub fn bring_out(&self, finding: FindingId, content: &SealedContent) -> Result<Vec<u8>, VaultError> {
+        let root = self.root.load();
+        if content.root != root.fingerprint() {
+            return Err(VaultError::Locked("the item is sealed under another root key".into()));
+        }
+        let opened = root.open(&withheld(finding), &content.wrapped, &content.sealed);
+        opened.map(|value| value.expose().to_vec()).map_err(|_| VaultError::Tampered)
+    }
+
+    /// Withheld items follow the root key. One that does not open any more stays behind: it is shown to nobody.
+    async fn move_withheld(&self, from: &RootKey, to: &RootKey) -> Result<(), VaultError> {
+        loop {
+            let some = self.store.findings_under(from.fingerprint()).await?;
+            let mut wrapped = Vec::new();
+            for one in &some {
+                let anew = from.rewrap(to, &withheld(one.id), &one.content.wrapped, self.entropy.as_ref());
+                wrapped.extend(anew.ok().map(|anew| (one.id, anew)));
+            }
+            if wrapped.is_empty() {
+                return Ok(());
+            }
+            self.store.rewrap_findings(from.fingerprint(), to.fingerprint(), wrapped).await?;
+        }
+    }
+
     /// Puts everything under a new root key, which takes the old one's place in its file.
     ///
     /// # Errors
@@ -318,12 +358,18 @@ impl Vault {
                 Err(StoreError::VersionConflict { .. }) if tries > 1 => tries -= 1,
                 answer => {
                     answer?;
+                    self.move_withheld(&from, &to).await?;
                     self.root.store(Arc::new(to));
                     return Ok(());
                 }
             }
         }
     }
+}
+
+/// What the seal of a withheld item belongs to: no version of a secret is numbered nought.
+fn withheld(finding: FindingId) -> Belongs<'static> {
+    Belongs { secret: SecretId::from_bits(finding.bits()), version: 0, name: "withheld", scope: "" }
 }
 
 /// The first key of a vault.

@@ -10,10 +10,12 @@ pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod complete;
 pub(crate) mod config;
+pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod egress;
 pub(crate) mod events;
+pub(crate) mod findings;
 pub(crate) mod freeze;
 pub(crate) mod holds;
 pub(crate) mod hook;
@@ -23,10 +25,12 @@ pub(crate) mod mcp;
 pub(crate) mod mounts;
 pub(crate) mod policy;
 pub(crate) mod proxies;
+pub(crate) mod replica;
 pub(crate) mod rollback;
 pub(crate) mod screen;
 pub(crate) mod secrets;
 pub(crate) mod serve;
+pub(crate) mod services;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod vault;
@@ -51,10 +55,20 @@ pub(crate) enum Command {
     Approvals(approvals::Approvals),
     /// List, stop, extend, send and settle held writes
     Holds(holds::Holds),
+    /// List writes that ended without their effect; try, change or give them up
+    Dead(dead::Dead),
     /// List calls, show one, wait for one
     Calls(calls::Calls),
     /// Make a call as an agent
     Call(call::Call),
+    /// Connect a service: a link to say yes at, then its copy begins
+    Connect(services::Connect),
+    /// End a connection and print what is left of it
+    Disconnect(services::Disconnect),
+    /// Connect services, see how they are, end them
+    Services(services::Services),
+    /// Look into the copy of a connected service
+    Replica(replica::Replica),
     /// Stop everything, one agent or one service
     Freeze(freeze::Freeze),
     /// Let go again what was frozen
@@ -79,6 +93,8 @@ pub(crate) enum Command {
     Mounts(mounts::Mounts),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
+    /// List, show and release what was kept from agents
+    Findings(findings::Findings),
     /// Speak MCP on standard input and output, for clients that start programs
     Mcp(mcp::Mcp),
     /// Put the gate into a client's configuration
@@ -117,8 +133,13 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Status(status) => status.run(screen),
         Command::Approvals(approvals) => approvals.run(screen),
         Command::Holds(holds) => holds.run(screen),
+        Command::Dead(dead) => dead.run(screen),
         Command::Calls(calls) => calls.run(screen),
         Command::Call(call) => call.run(screen),
+        Command::Connect(connect) => connect.run(screen),
+        Command::Disconnect(disconnect) => disconnect.run(screen),
+        Command::Services(services) => services.run(screen),
+        Command::Replica(replica) => replica.run(screen),
         Command::Freeze(freeze) => freeze.run(screen),
         Command::Unfreeze(unfreeze) => unfreeze.run(screen),
         Command::Rollback(rollback) => rollback.run(screen),
@@ -131,6 +152,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Proxies(proxies) => proxies.run(screen),
         Command::Mounts(mounts) => mounts.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
+        Command::Findings(findings) => findings.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),
         Command::Setup(setup) => setup.run(screen),
         Command::Hook(hook) => hook.run(screen),

@@ -94,6 +94,11 @@ impl Screen {
         }
     }
 
+    /// Something a person must have, which is no data: on stderr, quiet or not.
+    pub(crate) fn hand(&self, text: impl Display) -> io::Result<()> {
+        writeln!(anstream::stderr().lock(), "{text}")
+    }
+
     /// A problem of a policy file.
     pub(crate) fn fault(&self, fault: &Fault) {
         if self.quiet && fault.severity == Severity::Warning {

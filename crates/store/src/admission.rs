@@ -12,6 +12,7 @@ use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
+use sluice_core::target::{Traced, origins};
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
 use crate::ahead::Ahead;
@@ -80,6 +81,8 @@ pub struct Admission {
     pub by: Option<Actor>,
     /// Over which door it came.
     pub door: Option<&'static str>,
+    /// Its targets, and where each comes from.
+    pub targets: Vec<Traced>,
 }
 
 /// One rate counter.
@@ -423,7 +426,7 @@ impl Admission {
             handle: None,
             reverses: self.reverses,
         };
-        holds::insert(desk, &hold, &self.record_key);
+        holds::insert(desk, &hold, &self.record_key, &self.targets);
         let mut fact = self.fact(&format!("hold.{}", hold.state.word()), tier);
         fact.hold = Some(hold.id);
         fact.to = Some(hold.state.word().to_owned());
@@ -462,6 +465,9 @@ impl Admission {
         }
         if let Some(door) = self.door {
             fact = fact.with("door", door);
+        }
+        if !self.targets.is_empty() {
+            fact = fact.with("origins", origins(&self.targets).to_string());
         }
         fact.call = Some(self.call);
         fact.digest = Some(self.action.digest());

@@ -18,6 +18,7 @@ use crate::holds::{self, Why};
 use crate::outbox::{self, Message, Severity};
 use crate::requests;
 use crate::sql::{Row, Tx, params};
+use crate::targets;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -293,7 +294,17 @@ impl UseCase for Decision {
         for item in &items {
             waiting.push((item, holds::locked(desk, item.hold).await?));
         }
-        self.settle(desk, approval, waiting, &allowed)
+        // What one person says yes to in one write is known from then on. Of a batch they have seen samples.
+        let known = match (&self.ruling, approval.subject, items.as_slice()) {
+            (Ruling::Allow { .. }, Subject::Write, [one]) => targets::to_learn(desk, one.hold).await?,
+            _ => Vec::new(),
+        };
+        let agent = approval.agent.clone();
+        let decided = self.settle(desk, approval, waiting, &allowed)?;
+        if matches!(&decided, Decided::Now { allowed, .. } if !allowed.is_empty()) {
+            targets::learn(desk, &agent, self.approval, &known);
+        }
+        Ok(decided)
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Closed {
     pub door: Option<&'static str>,
     /// What must not leave and was found in it: ids, lengths and hashes, never content.
     pub findings: Option<serde_json::Value>,
+    /// Where its targets come from, if it has any: `asked, seen`.
+    pub origins: Option<String>,
 }
 
 /// How a call ended at once.
@@ -118,6 +120,9 @@ impl Closed {
         }
         if let Some(findings) = &self.findings {
             fact = fact.with("findings", findings);
+        }
+        if let Some(origins) = &self.origins {
+            fact = fact.with("origins", origins);
         }
         fact.call = Some(self.call);
         fact.code = code;

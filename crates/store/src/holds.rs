@@ -4,6 +4,7 @@ use sluice_core::audit::Fact;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Phase, Staleness};
 use sluice_core::ids::SessionId;
+use sluice_core::target::Traced;
 use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span, Timestamp};
 
 use crate::ahead::Ahead;
@@ -11,6 +12,7 @@ use crate::desk::{Desk, Query};
 use crate::error::StoreError;
 use crate::seen;
 use crate::sql::{Columns, Row, Tx, Val, Write, params};
+use crate::targets;
 
 macro_rules! columns {
     ($($rest:literal),+ $(,)?) => {
@@ -36,7 +38,7 @@ const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, dige
      weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-const CONTENT: &str = "INSERT INTO contents (hold, action, record_key) VALUES (?1, ?2, ?3)";
+const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets) VALUES (?1, ?2, ?3, ?4)";
 
 /// One held write, for whoever may see it.
 pub(crate) struct ById(pub HoldId);
@@ -125,7 +127,7 @@ pub(crate) fn save<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, before: u64) {
 }
 
 /// Writes a new hold and its content.
-pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u8; 32]) {
+pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u8; 32], targets: &[Traced]) {
     let (approval, not_before) = match &hold.state {
         HoldState::AwaitingApproval { approval } => (Some(*approval), None),
         HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
@@ -158,7 +160,7 @@ pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u
         ],
     );
     seen::keep(&hold.action);
-    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice()]);
+    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets)]);
 }
 
 /// Digest, time and id, if this change is a new hold.

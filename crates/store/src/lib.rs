@@ -15,12 +15,14 @@ mod answers;
 mod approvals;
 mod audit;
 mod calls;
+mod connections;
 mod counters;
 mod credentials;
 mod deliveries;
 mod desk;
 mod egress;
 mod error;
+mod findings;
 mod freezes;
 mod holds;
 mod lane;
@@ -45,6 +47,7 @@ mod sessions;
 mod sql;
 mod sqlite;
 mod state;
+mod targets;
 mod touch;
 mod vault;
 
@@ -69,10 +72,12 @@ pub use answers::{Amended, Amendment, Joint};
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};
 pub use calls::{Closed, Ending};
+pub use connections::{Connection, ConnectionMove, Moved, NewConnection};
 pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use deliveries::{Delivery, Habit};
 pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
+pub use findings::{Finding, SealedContent};
 pub use freezes::{Freeze, Scope};
 pub use lane::StopLane;
 pub use lists::{ApprovalFilter, HoldFilter};
@@ -327,7 +332,20 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(release::Due { now, limit }).await
+        self.due_except(now, limit, Vec::new()).await
+    }
+
+    /// The same, without those of services that have to wait.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn due_except(
+        &self,
+        now: Timestamp,
+        limit: u32,
+        except: Vec<ServiceName>,
+    ) -> Result<Vec<Hold>, StoreError> {
+        self.ask(release::Due { now, limit, except }).await
     }
 
     /// Claims due writes for this node.

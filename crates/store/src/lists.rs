@@ -3,7 +3,7 @@
 use sluice_core::approval::Approval;
 use sluice_core::hold::Hold;
 use sluice_core::ids::SessionId;
-use sluice_core::{AgentName, ApprovalId, CallId, HoldId, ServiceName};
+use sluice_core::{AgentName, ApprovalId, CallId, HoldId, ServiceName, Timestamp};
 
 use crate::Store;
 use crate::approvals;
@@ -21,6 +21,7 @@ macro_rules! page {
             $which,
             " AND h.agent = COALESCE(?2, h.agent) AND h.service = COALESCE(?3, h.service) ",
             "AND (CAST(?4 AS BIGINT) = 0 OR h.session = ?5) AND (?6 = '' OR ?6 LIKE '%,' || h.state || ',%') ",
+            "AND (CAST(?8 AS BIGINT) = 0 OR h.ended_at >= CAST(?9 AS BIGINT)) ",
             $order
         )
     };
@@ -41,6 +42,8 @@ pub struct HoldFilter {
     pub states: Vec<&'static str>,
     /// Asked in this session.
     pub session: Option<SessionId>,
+    /// Over, and not before then.
+    pub ended_since: Option<Timestamp>,
     /// From the newest back.
     pub newest_first: bool,
 }
@@ -55,12 +58,14 @@ impl Query for Holds {
     type Out = Vec<Hold>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
-        let HoldFilter { agent, service, states, session, newest_first } = &self.filter;
+        let HoldFilter { agent, service, states, session, ended_since, newest_first } = &self.filter;
         let (sql, end) = if *newest_first { (NEWEST_FIRST, u128::MAX) } else { (OLDEST_FIRST, 0) };
         let after = self.after.map_or(end, HoldId::bits);
         let words: String = states.iter().map(|word| format!(",{word},")).collect();
         let (agent, service) = (agent.as_ref(), service.as_ref());
-        let params = params![after, agent, service, u32::from(session.is_some()), *session, words, self.limit];
+        let (timed, since) = (u32::from(ended_since.is_some()), *ended_since);
+        let params =
+            params![after, agent, service, u32::from(session.is_some()), *session, words, self.limit, timed, since];
         tx.rows(sql, &params).await?.into_iter().map(holds::decode).collect()
     }
 }

@@ -69,6 +69,7 @@ const PUT: &str = "INSERT INTO outbox (id, topic, severity, body, created_at, du
      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0) ON CONFLICT (id) DO NOTHING";
 const DUE: &str = "SELECT id, topic, severity, body, attempts, created_at FROM outbox \
      WHERE sent_at IS NULL AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2";
+const IS_PUT: &str = "SELECT id FROM outbox WHERE id = ?1";
 const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
 
@@ -76,6 +77,11 @@ pub(crate) fn put<T: Tx>(desk: &mut Desk<'_, T>, message: &Message) {
     let now = desk.now;
     let params = params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string(), now];
     desk.write(PUT, params);
+}
+
+/// Whether a message of this id was written before.
+pub(crate) async fn is_put<T: Tx>(desk: &mut Desk<'_, T>, id: MessageId) -> Result<bool, StoreError> {
+    Ok(desk.row(IS_PUT, params![id]).await?.is_some())
 }
 
 /// Messages whose time has come.

@@ -26,7 +26,7 @@ struct Kind {
     kept: Span,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     Kind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
@@ -50,6 +50,18 @@ const KINDS: [Kind; 6] = [
         find: "SELECT id FROM outbox WHERE sent_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM outbox WHERE id = ?1 AND sent_at <= ?2"],
         kept: KEPT,
+    },
+    Kind {
+        name: "findings",
+        find: "SELECT id FROM findings WHERE until <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM findings WHERE id = ?1 AND until <= ?2"],
+        kept: NONE,
+    },
+    Kind {
+        name: "observations",
+        find: "SELECT session, id FROM observations WHERE seen_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM observations WHERE session = ?1 AND id = ?2 AND seen_at <= ?3"],
+        kept: crate::targets::REMEMBERED,
     },
     // What a session remembered ends with it; a session never begins again.
     Kind {

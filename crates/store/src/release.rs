@@ -8,7 +8,7 @@ use sluice_core::backoff;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Permit, Phase};
 use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{ApprovalId, Digest, HoldId, Span, Timestamp};
+use sluice_core::{ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::ahead::Ahead;
 use crate::approvals::{self, AskAgain};
@@ -38,19 +38,28 @@ macro_rules! in_turn {
     };
 }
 
-const DUE: &str = in_turn!("h.not_before <= ?1", "ORDER BY h.not_before, h.id LIMIT ?2");
+/// Not what is frozen, and nothing of the services named in `?3`: neither may keep the others from their turn.
+const DUE: &str = in_turn!(
+    "h.not_before <= ?1 AND replace(?3, '/' || h.service || '/', '') = ?3 AND NOT EXISTS (SELECT 1 FROM freezes f \
+     WHERE f.scope = 'all' OR (f.scope = 'agent' AND f.name = h.agent) \
+     OR (f.scope = 'service' AND f.name = h.service))",
+    "ORDER BY h.not_before, h.id LIMIT ?2"
+);
 const CLAIMABLE: &str = in_turn!("h.id = ?1 AND h.version = ?2", "/*skip*/");
 
 /// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
 pub(crate) struct Due {
     pub now: Timestamp,
     pub limit: u32,
+    /// Services that have to wait.
+    pub except: Vec<ServiceName>,
 }
 
 impl Query for Due {
     type Out = Vec<Hold>;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
-        tx.rows(DUE, &params![self.now, self.limit]).await?.into_iter().map(holds::decode).collect()
+        let except: String = self.except.iter().map(|service| format!("/{service}/")).collect();
+        tx.rows(DUE, &params![self.now, self.limit, except]).await?.into_iter().map(holds::decode).collect()
     }
 }
 

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sluice_core::{Clock, Digest, HoldId, NodeName, Timestamp};
@@ -43,9 +44,9 @@ const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_
 const SHARED: &str = "/*shared*/";
 const LATELY: &str = "SELECT digest, admitted_at, id FROM holds WHERE admitted_at > ?1";
 /// Pages in the log before they are moved into the file.
-const LOG_PAGES: &str = "4000";
+const LOG_PAGES: u32 = 4000;
 /// As many bytes of log as that many pages take.
-const LOG_ROOM: u64 = 4000 * (4096 + 24) + 32;
+const LOG_ROOM: u64 = LOG_PAGES as u64 * (4096 + 24) + 32;
 
 type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 
@@ -88,12 +89,18 @@ impl SqliteTx {
         if on_disk {
             setting(connection, "journal_mode", "wal")?;
             setting(connection, "synchronous", "2")?;
-            setting(connection, "wal_autocheckpoint", LOG_PAGES)?;
+            setting(connection, "wal_autocheckpoint", &LOG_PAGES.to_string())?;
             setting(connection, "mmap_size", "0")?;
         }
+        keep_plans(connection)?;
         setting(connection, "foreign_keys", "1")?;
         setting(connection, "trusted_schema", "0")?;
         setting(connection, "cell_size_check", "1")
+    }
+
+    /// After how many pages the log is moved into the file; nothing moves it at zero.
+    fn move_log_at(&self, pages: u32) -> Result<(), StoreError> {
+        setting(&self.connection, "wal_autocheckpoint", &pages.to_string())
     }
 
     fn number(&self, pragma: &str) -> Result<i64, StoreError> {
@@ -323,6 +330,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
+    keep_plans(&connection)?;
     setting(&connection, "query_only", "1")?;
     Ok(SqliteTx { connection, recent: None })
 }
@@ -394,6 +402,12 @@ fn refuse_vanished(path: &Path, lock: &File) -> Result<(), StoreError> {
         return Err(StoreError::Damaged { detail: "the file is empty, and it was not before".into() });
     }
     Ok(())
+}
+
+/// A statement is planned once. Otherwise SQLite plans it anew whenever a value is bound that could make a partial
+/// index usable: that is every time, and costs more than running it.
+fn keep_plans(connection: &Connection) -> Result<(), StoreError> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop).map_err(fault)
 }
 
 /// Sets a pragma and believes only what is read back.

@@ -6,7 +6,7 @@
 
 use sluice_core::audit::Fact;
 use sluice_core::ids::{ConnectionName, MessageId, SecretId, SecretName};
-use sluice_core::{Actor, AgentName, Timestamp};
+use sluice_core::{Actor, Timestamp};
 
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
@@ -274,12 +274,12 @@ impl UseCase for Uses {
     }
 }
 
-/// An agent asks for a new value.
+/// Somebody asks for a new value: an agent, or the gateway when it is time. Asking again is asking once.
 struct AskRotation {
     message: MessageId,
     name: SecretName,
     reason: String,
-    by: AgentName,
+    by: Actor,
 }
 
 impl UseCase for AskRotation {
@@ -290,12 +290,17 @@ impl UseCase for AskRotation {
         if row.revoked.is_some() {
             return Err(NO_SECRET);
         }
+        if outbox::is_put(desk, self.message).await? {
+            return Ok(());
+        }
         let severity = if self.reason == "compromised" { Severity::Critical } else { Severity::Warning };
-        let body = serde_json::json!({"secret": self.name, "reason": self.reason, "agent": self.by});
+        let mut body = serde_json::json!({"secret": self.name, "reason": self.reason});
+        if let (Actor::Agent(agent), Some(body)) = (&self.by, body.as_object_mut()) {
+            body.insert("agent".into(), agent.as_str().into());
+        }
         let topic = "secret.rotation_asked".into();
         outbox::put(desk, &Message { id: self.message, topic, severity, body });
-        let by = Actor::Agent(self.by.clone());
-        let fact = fact("secret.rotation_asked", &by, &self.name).with("message", self.message);
+        let fact = fact("secret.rotation_asked", &self.by, &self.name).with("message", self.message);
         desk.record(fact.with("reason", self.reason.as_str()));
         Ok(())
     }
@@ -499,7 +504,7 @@ impl Store {
         message: MessageId,
         name: SecretName,
         reason: String,
-        by: AgentName,
+        by: Actor,
     ) -> Result<(), StoreError> {
         self.submit(AskRotation { message, name, reason, by }).await
     }

@@ -216,6 +216,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         reverses: None,
         by: None,
         door: None,
+        targets: Vec::new(),
     }
 }
 

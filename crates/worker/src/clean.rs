@@ -1,68 +1,109 @@
-//! `content.clean`: bytes from outside through the six stages, and what is left of them.
+//! `content.clean`: one item from outside, through all six stages.
 //!
-//! Takes one JSON document, or a list of documents that are looked at one by one; gives each as the stages leave it,
-//! with a verdict and the rules that found something. Promise: what was flagged is not given back at all.
+//! Takes the bytes as its one attachment and what is said about them; gives the clean text, its JSON value if it is
+//! one, and what was found. Promise: nothing said about the sender reaches the injection stage; what a stage does not
+//! let through is named by its code and nothing of it is given.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_content::finding::scale;
+use sluice_content::stages::{Envelope, Place};
+use sluice_content::{Clean, Finding, Plan, Raw, clean};
 use sluice_sandbox::protocol::Job;
 
 use crate::net::Gate;
 use crate::registry::{Done, Fault, Kind};
 
-/// Most findings that are named per document.
-const NAMED: usize = 8;
+/// Most findings that are reported; more say nothing new.
+const REPORTED: usize = 64;
 
-/// Cleans.
+/// Cleans one item.
 #[derive(Debug)]
-pub(crate) struct ContentClean;
+pub(crate) struct Cleaning;
 
-/// What it is told; the content itself is attached.
+/// What it is told.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Task {
-    /// Whether the document is a list whose entries stand for themselves.
-    each: bool,
+    /// The type the bytes claim to have.
+    #[serde(default)]
+    declared: Option<String>,
+    /// Text that came along and is shown beside the content, such as headers: looked at, not given back.
+    #[serde(default)]
+    beside: Option<String>,
+    /// Provenance to put around the text; without it the bare text comes out.
+    #[serde(default)]
+    envelope: Option<Label>,
 }
 
-impl Kind for ContentClean {
+/// Where the content is from, as the gateway knows it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Label {
+    source: String,
+    author: String,
+    time: String,
+    /// 64 hex digits that nobody outside can know.
+    seal: String,
+}
+
+impl Kind for Cleaning {
     fn name(&self) -> &'static str {
         "content.clean"
     }
 
     fn about(&self) -> &'static str {
-        "passes JSON from outside through the six stages and gives what is left of it"
+        "reads one item from outside through the six stages"
     }
 
     fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        let bad = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
-        let task: Task = serde_json::from_value(job.payload).map_err(|_| bad("not a task of cleaning"))?;
-        let bytes = job.attachments.first().ok_or_else(|| bad("there is nothing to clean"))?;
-        let (verdicts, kept): (Vec<Value>, Vec<Value>) = if task.each {
-            let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|_| bad("not a list"))?;
-            list.iter().map(|one| look(one.to_string().as_bytes())).unzip()
-        } else {
-            let (verdict, kept) = look(bytes);
-            (vec![verdict], vec![kept])
+        let wrong = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
+        let task: Task = serde_json::from_value(job.payload).map_err(|_| wrong("not a job of cleaning"))?;
+        let [bytes] = job.attachments.as_slice() else { return Err(wrong("one attachment belongs to this job")) };
+        let envelope = task.envelope.map(Label::envelope).transpose().map_err(wrong)?;
+        let plan = Plan { place: Place::Text, envelope, ..Plan::default() };
+        let mut raw = Raw::new(bytes);
+        if let Some(declared) = &task.declared {
+            raw = raw.declared(declared);
+        }
+        let cleaned = match clean(raw, &plan) {
+            Ok(cleaned) => cleaned,
+            // Not an error of ours: the gateway decides what becomes of an item that a stage refused.
+            Err(refused) => return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() }),
         };
-        let kept = Value::Array(kept).to_string().into_bytes();
-        Ok(Done { payload: json!({"verdicts": verdicts}), attachments: vec![kept] })
+        let beside = match task.beside.as_deref().map(|text| clean(Raw::new(text.as_bytes()), &Plan::default())) {
+            Some(Err(refused)) => {
+                return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() });
+            }
+            Some(Ok(beside)) => Some(beside),
+            None => None,
+        };
+        let all = || [Some(&cleaned), beside.as_ref()].into_iter().flatten();
+        let score = all().map(Clean::score).fold(0.0, f32::max);
+        let mut heaviest: Vec<&Finding> = all().flat_map(Clean::findings).collect();
+        let found = heaviest.len();
+        heaviest.sort_by(|one, other| other.score.total_cmp(&one.score));
+        let findings: Vec<Value> = heaviest.iter().take(REPORTED).map(|finding| shown(finding)).collect();
+        let payload = json!({
+            "score": score, "found": found, "findings": findings, "json": cleaned.value().is_some(),
+        });
+        let mut attachments = vec![cleaned.text().as_bytes().to_vec()];
+        attachments.extend(cleaned.value().map(|value| value.to_string().into_bytes()));
+        Ok(Done { payload, attachments })
     }
 }
 
-/// What the stages say to one document, and what they leave of it.
-fn look(bytes: &[u8]) -> (Value, Value) {
-    match clean(Raw::new(bytes).declared("application/json"), &Plan::default()) {
-        Err(refused) => (json!({"verdict": "refused", "rules": [refused.code()]}), Value::Null),
-        Ok(cleaned) => {
-            let rules: Vec<String> =
-                cleaned.findings().iter().take(NAMED).map(|finding| finding.rule.to_string()).collect();
-            match (cleaned.verdict(), cleaned.value()) {
-                (Verdict::Pass, Some(value)) => (json!({"verdict": "pass", "rules": rules}), value.clone()),
-                (Verdict::Pass, None) => (json!({"verdict": "refused", "rules": ["not_json"]}), Value::Null),
-                (Verdict::Flag | Verdict::Block, _) => (json!({"verdict": "withheld", "rules": rules}), Value::Null),
-            }
-        }
+/// A finding, with its weight on the scale from nought to one.
+fn shown(finding: &Finding) -> Value {
+    json!({
+        "stage": finding.stage, "rule": finding.rule, "carrier": finding.carrier,
+        "start": finding.span.start, "end": finding.span.end, "score": scale(finding.score),
+    })
+}
+
+impl Label {
+    fn envelope(self) -> Result<Envelope, &'static str> {
+        let seal = sluice_core::hex::decode(&self.seal).ok_or("the seal is not one")?;
+        Ok(Envelope { source: self.source, author: self.author, time: self.time, seal })
     }
 }

@@ -5,7 +5,9 @@
 //! locks are on, nothing of it is ever written to stderr, and a panic tells its place and nothing else.
 #![warn(missing_docs)]
 
+mod adapter;
 mod clean;
+mod definitions;
 mod describe;
 mod echo;
 pub mod net;

@@ -1,19 +1,21 @@
 //! The kinds of job a worker can do.
 //!
-//! A new kind (cleaning content, an adapter's sync or write, a security proxy) is a type with [`Kind`] and a line
+//! A new kind (an adapter's sync or write, say) is a type with [`Kind`] and a line
 //! in [`ALL`]; neither the sandbox nor the protocol changes.
 
 use serde_json::Value;
 use sluice_sandbox::protocol::Job;
 
-use crate::clean::ContentClean;
+use crate::adapter::{AdapterDescribe, AdapterRun};
+use crate::clean::Cleaning;
+use crate::definitions::Definitions;
 use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
 use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&ContentClean, &Describe, &Echo, &ProxyRun];
+pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun];
 
 /// One kind of job.
 pub trait Kind: Sync {

@@ -3,7 +3,9 @@
 use sluice_core::ServiceName;
 use sluice_core::capability::{Catalogue, CatalogueError};
 
-use crate::manifest::{Manifest, Preview};
+use crate::manifest::Step::{self, Effect, Look, Prepare};
+use crate::manifest::{Manifest, Preview, Reach};
+use crate::net::Method;
 
 const PREVIEWS: [Preview; 8] = [
     Preview {
@@ -40,6 +42,33 @@ const PREVIEWS: [Preview; 8] = [
     },
 ];
 
+const HOME: &str = "https://gmail.googleapis.com";
+
+const REACH: [Reach; 14] = [
+    get("/gmail/v1/users/me/profile"),
+    get("/gmail/v1/users/me/labels"),
+    get("/gmail/v1/users/me/history"),
+    get("/gmail/v1/users/me/messages"),
+    get("/gmail/v1/users/me/messages/{id}"),
+    get("/gmail/v1/users/me/threads/{id}"),
+    get("/gmail/v1/users/me/drafts"),
+    get("/gmail/v1/users/me/drafts/{id}"),
+    post(Prepare, "/gmail/v1/users/me/drafts"),
+    post(Effect, "/gmail/v1/users/me/drafts/send"),
+    post(Effect, "/gmail/v1/users/me/messages/{id}/modify"),
+    post(Effect, "/gmail/v1/users/me/messages/{id}/trash"),
+    post(Effect, "/gmail/v1/users/me/messages/{id}/untrash"),
+    Reach { step: Effect, method: Method::Delete, path: "/gmail/v1/users/me/drafts/{id}" },
+];
+
+const fn get(path: &'static str) -> Reach {
+    Reach { step: Look, method: Method::Get, path }
+}
+
+const fn post(step: Step, path: &'static str) -> Reach {
+    Reach { step, method: Method::Post, path }
+}
+
 /// Reads it from the catalogue.
 pub fn read() -> Result<Manifest, CatalogueError> {
     let catalogue = Catalogue::builtin()?;
@@ -48,5 +77,6 @@ pub fn read() -> Result<Manifest, CatalogueError> {
     manifest.previews = &PREVIEWS;
     // The gateway stops what it holds itself; the service never hears of it.
     manifest.by_gateway = &["email.cancel"];
+    (manifest.home, manifest.reach) = (HOME, &REACH);
     Ok(manifest)
 }

@@ -84,6 +84,15 @@ fn trouble(fault: Fault) -> SyncTrouble {
     }
 }
 
+/// The account's address. Some servers have no profile: then labels are asked for, to see that someone is there.
+pub fn account(net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
+    match ask(net, Request::get(format!("{ME}/profile"))) {
+        Ok(profile) => Ok(text(&profile, "emailAddress").map(str::to_owned)),
+        Err(fault) if fault.is_status(404) => label_names(net).map(|_| None).map_err(trouble),
+        Err(fault) => Err(trouble(fault)),
+    }
+}
+
 /// Where the feed stands now, before anything is listed.
 fn begin(net: Way<'_>) -> Result<At, Fault> {
     let (history, total) = match ask(net, Request::get(format!("{ME}/profile"))) {

@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::action::Action;
+use crate::policy::Origin;
 use crate::policy::reading::is_unsafe;
+use crate::target::Traced;
 
 /// Arguments that say who, where or how much. They are never cut.
 const TARGETS: [&str; 22] = [
@@ -72,9 +74,15 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// One write.
+/// One write of which nobody knows where its targets come from.
 #[must_use]
 pub fn write(action: &Action, room: usize) -> Shown {
+    sourced(action, &[], room)
+}
+
+/// One write, and where each of its targets was first met.
+#[must_use]
+pub fn sourced(action: &Action, traced: &[Traced], room: usize) -> Shown {
     let mut text = format!("{}\n", visible(action.capability().as_str()));
     if let Some(account) = action.account() {
         let _ = writeln!(text, "account: {}", visible(account));
@@ -84,11 +92,33 @@ pub fn write(action: &Action, room: usize) -> Shown {
     for (name, value) in &targets {
         argument(&mut text, name, value, false);
     }
+    // What nobody asked for and nobody knows comes first: it is why a person is asked.
+    let mut traced: Vec<&Traced> = traced.iter().collect();
+    traced.sort_by_key(|target| std::cmp::Reverse(target.origin));
+    for target in traced {
+        let _ = writeln!(text, "{}", origin(target));
+    }
     let whole = text.chars().count() <= room;
     for (name, value) in &others {
         argument(&mut text, name, value, true);
     }
     fit(text, room, whole)
+}
+
+/// Where one target comes from, on one line.
+#[must_use]
+pub fn origin(target: &Traced) -> String {
+    let words = match target.origin {
+        Origin::Asked => "asked for in the task".to_owned(),
+        Origin::Known => "known".to_owned(),
+        Origin::Seen => match &target.source {
+            Some(source) => format!("SEEN in outside text ({})", visible(source)),
+            None => "SEEN in outside text".to_owned(),
+        },
+        Origin::New => "NEW, met nowhere before".to_owned(),
+    };
+    let value = if target.value.is_empty() { "(cannot be read)".to_owned() } else { visible(&target.value) };
+    format!("origin of {} {value}: {words}", visible(&target.argument))
 }
 
 /// Many writes at once: how many, what is the same in all, what differs, and what stands out.
@@ -223,6 +253,29 @@ mod tests {
         | 1  Allow once
         | \u{202e}evil
         subject: Hi\u{200b}
+        ");
+    }
+
+    #[test]
+    fn where_each_target_comes_from_is_shown_the_doubtful_ones_first() {
+        let action = action(json!({"to": "a@b.example, c@d.example", "body": "x"}));
+        let traced = |value: &str, origin, source: Option<&str>| Traced {
+            argument: "to".into(),
+            value: value.into(),
+            origin,
+            source: source.map(str::to_owned),
+            print: None,
+        };
+        let list = [
+            traced("a@b.example", Origin::Asked, None),
+            traced("c@d.example", Origin::Seen, Some("network: evil\n1  Allow once")),
+        ];
+        insta::assert_snapshot!(sourced(&action, &list, 4000).text, @r"
+        email.send
+        to: a@b.example, c@d.example
+        origin of to c@d.example: SEEN in outside text (network: evil\n1  Allow once)
+        origin of to a@b.example: asked for in the task
+        body: x
         ");
     }
 

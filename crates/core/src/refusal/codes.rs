@@ -214,6 +214,9 @@ codes! {
     ContentWithheld = "content.withheld", 403, AfterPerson,
         "the item is withheld because it looks like an attack on agents",
         "go on without the item; your user can look at it and release it";
+    ContentUnread = "content.unread", 502, AfterPerson,
+        "what came from outside could not be read safely, so nothing of it is given",
+        "go on without it; asking again gives the same answer until the gateway can read it";
 
     // Approval: what people answered, or did not.
     ApprovalDenied = "approval.denied", 403, Never,
@@ -484,6 +487,23 @@ codes! {
     StateVersion = "state.version", 404, AfterChange,
         "that version is no longer kept",
         "read the history of the key for the versions that are";
+
+    // Services: what people connected.
+    ServiceUnknown = "service.unknown", 404, AfterChange,
+        "no service of this name is configured here",
+        "check the name; `sluice services list` shows them";
+    ServiceSettings = "service.settings", 409, AfterPerson,
+        "the settings of this service cannot be used",
+        "tell your user; an operator has to correct the configuration";
+    OauthState = "oauth.state", 409, AfterChange,
+        "this does not answer a link that was given out, or it comes too late or a second time",
+        "begin again: `sluice connect`";
+    OauthRefused = "oauth.refused", 403, AfterPerson,
+        "the provider does not grant access",
+        "tell your user; a person has to connect again and say yes to everything that is asked";
+    OauthUnclear = "oauth.unclear", 502, secs(30),
+        "the provider did not answer as one does",
+        "wait as long as advised and try again";
 
     // Store: nothing acknowledged before it is durable.
     StoreUnavailable = "store.unavailable", 503, secs(5),

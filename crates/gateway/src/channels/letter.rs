@@ -108,7 +108,7 @@ fn preview(question: &Question, room: usize) -> card::Shown {
     }
     let actions: Vec<&Action> = question.holds.iter().map(|hold| &hold.action).collect();
     match actions.as_slice() {
-        [action] => card::write(action, room),
+        [action] => card::sourced(action, &question.targets, room),
         many => card::batch(many, room),
     }
 }

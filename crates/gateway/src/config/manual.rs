@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds, Leak, Limits, Log,
-    Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds,
+    Leak, Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 18] {
+fn pages() -> [Page; 20] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -39,9 +39,11 @@ fn pages() -> [Page; 18] {
         page::<State>(),
         page::<Disk>(),
         page::<Sessions>(),
+        page::<Content>(),
         page::<Leak>(),
         page::<Log>(),
         page::<Workers>(),
+        page::<Connected>(),
         page::<Vault>(),
         page::<Egress>(),
     ]
@@ -70,9 +72,11 @@ impl JsonSchema for Written {
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),
+            ("content", generator.subschema_for::<Content>()),
             ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
             ("workers", generator.subschema_for::<Workers>()),
+            ("services", generator.subschema_for::<Connected>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
         ];

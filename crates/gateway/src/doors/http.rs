@@ -8,8 +8,10 @@
 mod agents;
 mod approvals;
 pub(crate) mod calls;
+mod dead;
 mod egress;
 mod events;
+mod findings;
 mod gate;
 mod holds;
 mod mounts;
@@ -21,6 +23,7 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 mod secrets;
+mod services;
 mod sessions;
 mod status;
 pub mod views;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use sluice_core::ids::SecretName;
-use sluice_store::{Store, StoreError};
+use sluice_store::{SecretRow, Store, StoreError};
+
+use crate::oauth::ACCESS_KIND;
 
 /// Version and whether it is revoked, by name.
 type Known = BTreeMap<SecretName, (u64, bool)>;
@@ -23,7 +25,10 @@ impl Versions {
             return Ok(None);
         }
         let rows = store.secrets().await?;
-        let now: Known = rows.into_iter().map(|row| (row.name, (row.version, row.revoked.is_some()))).collect();
+        // A token that is renewed all the time takes no ticket back: the one before ends by itself, at the service.
+        let version = |row: &SecretRow| if row.kind == ACCESS_KIND { 0 } else { row.version };
+        let standing = |row: SecretRow| (row.name.clone(), (version(&row), row.revoked.is_some()));
+        let now: Known = rows.into_iter().map(standing).collect();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, known) = &*seen;
         // At the first look there is nothing to compare with.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
 use sha2::{Digest as _, Sha256};
-use sluice_core::ids::{JobId, SecretName};
+use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::{Actor, Entropy, Span};
 use zeroize::Zeroizing;
 
@@ -133,6 +133,11 @@ impl Tickets {
     /// Takes back what a job holds.
     pub(super) fn end(&self, job: JobId) {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, grant| grant.scope.job != job);
+    }
+
+    /// Takes back what goes through a connection.
+    pub(super) fn of_connection(&self, name: &ConnectionName) {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, grant| grant.connection.name != *name);
     }
 
     /// Takes back what carries one of these secrets.

@@ -11,7 +11,7 @@ use sluice_store::{Amended, Amendment};
 
 use super::deciding::{self, Heard, Question};
 use crate::rooms::identity::{Known, Mode, Wish};
-use crate::rooms::{approval, hold, leak, policy, schema};
+use crate::rooms::{approval, hold, leak, origin, policy, schema};
 use crate::services;
 use crate::{Gateway, No};
 
@@ -46,7 +46,7 @@ pub async fn amend(gw: &Gateway, by: Actor, question: &Question, arguments: Valu
     };
     let known = Known::on_behalf(gw, old.agent().clone(), session, wish);
     let checked = schema::check(gw, known)?;
-    let judged = policy::judge(gw, checked).await?;
+    let judged = policy::judge(gw, origin::trace(gw, checked).await?).await?;
     let asked = approval::ask(gw, leak::scan(gw, judged)?).await?;
     let changed = hold::admission(gw, &asked);
     let amendment = Amendment { approval: question.card.approval.id, by, channel: "api".into(), changed };

@@ -12,6 +12,7 @@ use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
 use sluice_core::ids::{AllowanceId, RuleId};
 use sluice_core::refusal::Code;
+use sluice_core::target::Traced;
 use sluice_core::{Actor, ApprovalId, Digest, HoldId, Span};
 use sluice_store::{Card, Choice, Decided, Decision, Filed, Joint, Ruling};
 
@@ -68,6 +69,8 @@ pub struct Question {
     pub holds: Vec<Hold>,
     /// The request, if it is one.
     pub filed: Option<Filed>,
+    /// Where the targets of a single write come from.
+    pub targets: Vec<Traced>,
 }
 
 impl Question {
@@ -85,7 +88,11 @@ impl Question {
             Subject::Request => gw.store.requested(id).await?,
             Subject::Write | Subject::Batch => None,
         };
-        Ok(Self { card, holds, filed })
+        let targets = match holds.as_slice() {
+            [one] => gw.store.targets_of(one.id).await?,
+            _ => Vec::new(),
+        };
+        Ok(Self { card, holds, filed, targets })
     }
 
     /// What kind of answer it takes.

@@ -1,7 +1,8 @@
 //! Keeping house: heartbeats, expiry, retention, checkpoints, disk space, keys revoked elsewhere.
 //!
 //! Promise: a question whose time is up is a no within a second, what can no longer be undone is forgotten,
-//! and every entry is under a signed checkpoint within five minutes or a thousand entries.
+//! every entry is under a signed
+//! checkpoint within five minutes or a thousand entries, and a credential that is old enough is asked for anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 
 use super::tick;
 use crate::gateway::Room;
+use crate::proxies::rotation;
 use crate::{Gateway, No};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +71,7 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     }
     if round.is_multiple_of(SWEEP) {
         sweep(gw).await?;
+        rotation::ask(gw).await?;
     }
     Ok(())
 }

@@ -94,36 +94,47 @@ impl Release {
         }
         self.recover(gw).await?;
         let mut started = 0;
+        // Services whose pace is used up: what they have due must not keep others from their turn.
+        let mut waiting: Vec<ServiceName> = Vec::new();
         loop {
             let free = AT_ONCE.saturating_sub(self.under_way.len());
             let limit = u32::try_from(free).unwrap_or(0).min(PAGE);
             if limit == 0 {
                 break;
             }
-            let due = gw.store.due(gw.now(), limit).await?;
+            let due = gw.store.due_except(gw.now(), limit, waiting.clone()).await?;
             let full_page = due.len() >= limit as usize;
+            let already_waiting = waiting.len();
             let mut items = Vec::with_capacity(due.len());
             for hold in due {
-                if is_closed(gw, &hold) && self.pace.allows(&hold.service, gw.clock.since_boot()) {
+                if !is_closed(gw, &hold) {
+                    continue;
+                }
+                if self.pace.allows(&hold.service, gw.clock.since_boot()) {
                     items.push(item(gw, &hold).await?);
+                } else if !waiting.contains(&hold.service) {
+                    waiting.push(hold.service);
                 }
             }
-            if items.is_empty() {
-                break;
-            }
+            let mut moved = waiting.len() > already_waiting;
             let claims = Claims { items, lease: execute::LEASE, expiry: gw.config.approvals.expiry };
             for claimed in gw.store.claim(claims).await? {
                 match claimed {
                     Claimed::Ours(hold) => {
                         started += 1;
+                        moved = true;
                         let gw = Arc::clone(gw);
                         self.under_way.spawn(async move { execute::run(&gw, *hold).await });
                     }
-                    Claimed::Asked(hold, _) | Claimed::Blocked(hold) => gw.moved(hold),
+                    Claimed::Asked(hold, _) | Claimed::Blocked(hold) => {
+                        moved = true;
+                        gw.moved(hold);
+                    }
                     Claimed::Lost(_) | Claimed::Frozen(_) => {}
                 }
             }
-            if !full_page {
+            // The next look would find the same again.
+            if !full_page || !moved {
                 break;
             }
         }

@@ -1,12 +1,13 @@
 //! Answers and definitions of servers, as an agent may see them.
 //!
-//! Takes what a server said; gives it as plain data after the six stages, which a worker walks it through. Promise:
-//! nothing of a server reaches an agent on another way, and what was flagged does not reach it at all.
+//! Takes what a server said; gives it as plain data after the six stages, answers through the intake and definitions by
+//! a worker of their own. Promise: nothing of a server reaches an agent on another way.
 
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 
+use crate::intake::{Cleaned, Incoming, Intake, Taken};
 use crate::value::at;
 use crate::workers::{Alone, End, Job, Order, Outcome, Workers};
 
@@ -37,25 +38,21 @@ fn block(block: &Value) -> Value {
     }
 }
 
-/// Data that passed the stages.
+/// Data that came in through the intake; words of ours where it is withheld.
 ///
 /// # Errors
-/// When it was withheld, or could not be looked at.
-pub(super) async fn cleaned(workers: &Workers, data: &Value) -> Result<Value, Refusal> {
-    let mut looked = look(workers, false, data.to_string().into_bytes()).await?;
-    match looked.pop() {
-        Some(Look::Passed(value)) => Ok(value),
-        Some(Look::Withheld(rules)) => {
-            tracing::warn!(rules = rules.len(), "an answer of a mounted server is withheld");
-            let text =
-                format!("the server's answer is withheld because it looks like an attack ({})", rules.join(", "));
-            Err(Refusal::new(Code::ContentWithheld).with_text(&text))
+/// When nobody could read it, or what became of it could not be recorded.
+pub(super) async fn taken_in(intake: &Intake, item: &Incoming) -> Result<Value, Refusal> {
+    match intake.take_in(item).await? {
+        Taken::Clean(Cleaned { withheld: Some(finding), text, .. }) => {
+            Ok(json!({"withheld": {"finding_id": finding}, "text": text}))
         }
-        Some(Look::Refused(rule)) => {
-            let text = format!("the server's answer cannot be read ({rule})");
+        Taken::Clean(Cleaned { value: Some(value), .. }) => Ok(value),
+        Taken::Clean(_) => Err(Refusal::new(Code::MountFailed).with_text("the server's answer cannot be read")),
+        Taken::Refused { code } => {
+            let text = format!("the server's answer cannot be read ({code})");
             Err(Refusal::new(Code::MountFailed).with_text(&text))
         }
-        None => Err(Refusal::new(Code::WorkerCrashed)),
     }
 }
 
@@ -79,13 +76,13 @@ pub(super) async fn each(workers: &Workers, documents: Vec<Value>) -> Result<Vec
         return Ok(Vec::new());
     }
     let count = documents.len();
-    let looked = look(workers, true, Value::Array(documents).to_string().into_bytes()).await?;
+    let looked = look(workers, Value::Array(documents).to_string().into_bytes()).await?;
     if looked.len() == count { Ok(looked) } else { Err(Refusal::new(Code::WorkerCrashed)) }
 }
 
-async fn look(workers: &Workers, each: bool, bytes: Vec<u8>) -> Result<Vec<Look>, Refusal> {
+async fn look(workers: &Workers, bytes: Vec<u8>) -> Result<Vec<Look>, Refusal> {
     let crashed = |text: &str| Refusal::new(Code::WorkerCrashed).with_text(text);
-    let job = Job { kind: "content.clean".into(), payload: json!({"each": each}), attachments: vec![bytes] };
+    let job = Job { kind: "mount.definitions".into(), payload: Value::Null, attachments: vec![bytes] };
     let order = Order { job, scratch: None, limits: None, mode: None };
     let (end, _) = workers.run(order, Alone).await.map_err(|error| {
         let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);

@@ -10,19 +10,20 @@ use rmcp::RoleClient;
 use rmcp::model::{CallToolRequestParams, CallToolResponse};
 use rmcp::service::{Peer, ServiceError};
 use serde_json::{Map, Value, json};
+use sluice_core::capability::service_of;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, CapabilityName, Timestamp};
 use sluice_store::PinnedTool;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
-use super::tools::{Refused, Tool};
+use super::tools::{Refused, Tool, service_name};
 use super::{Ground, answer};
 use crate::config::Mount;
-use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::intake::{Incoming, Reader};
+use crate::services::{Ask, Performed, Prepared, Service, Trouble, Work};
 
 /// Where a mount is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,9 @@ impl std::fmt::Debug for MountService {
         f.debug_struct("MountService").field("name", &self.mount.name).finish_non_exhaustive()
     }
 }
+
+/// Codes of answers that came and could not be read.
+const UNREAD: [Code; 2] = [Code::ContentUnread, Code::WorkerCrashed];
 
 /// A call that gave nothing.
 struct NotGiven {
@@ -234,7 +238,7 @@ impl MountService {
         })
     }
 
-    async fn call(&self, action: &Action) -> Result<Value, NotGiven> {
+    async fn call(&self, action: &Action, reader: Reader) -> Result<Value, NotGiven> {
         let before = |refusal: Refusal| NotGiven { refusal, left: false };
         let tool = self.fitting(action).map_err(before)?;
         let place = timeout(self.mount.timeout.as_duration(), self.slots.acquire()).await;
@@ -251,8 +255,24 @@ impl MountService {
             Ok(Ok(_)) => return Err(failed("the server wants to ask a person something; that is refused", true)),
             Ok(Err(error)) => return Err(trouble(&error)),
         };
-        let given = answer::cleaned(&self.ground.workers, &answer::plain(&result)).await;
+        let item = self.incoming(action, answer::plain(&result).to_string().into_bytes(), reader);
+        let given = answer::taken_in(&self.ground.intake, &item).await;
         given.map(|data| self.told(data)).map_err(|refusal| NotGiven { refusal, left: true })
+    }
+
+    fn incoming(&self, action: &Action, bytes: Vec<u8>, reader: Reader) -> Incoming {
+        let server = self.condition().server.map(|(name, _)| name);
+        Incoming {
+            bytes,
+            declared: Some("application/json".into()),
+            service: service_name(&self.mount.name).unwrap_or_else(|| service_of(action.capability())),
+            source: action.capability().to_string(),
+            author: server.unwrap_or_else(|| self.mount.name.clone()),
+            at: self.ground.clock.now(),
+            beside: None,
+            reader: Some(reader),
+            enveloped: false,
+        }
     }
 
     /// What an agent is given: the data, and that it came from outside.
@@ -289,7 +309,11 @@ impl Service for MountService {
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
-        Box::pin(async { self.call(&ask.action).await.map_err(|not| not.refusal) })
+        Box::pin(async {
+            let Ask { call, action, session, .. } = ask;
+            let reader = Reader { agent: action.agent().clone(), session: *session, call: *call };
+            self.call(action, reader).await.map_err(|not| not.refusal)
+        })
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
@@ -310,11 +334,12 @@ impl Service for MountService {
                 after: None,
                 undo_until: None,
             };
-            match self.call(&hold.action).await {
+            let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+            match self.call(&hold.action, reader).await {
                 Ok(result) => Ok(done(result)),
-                // It answered, so it did what it does; only its words are kept back.
-                Err(NotGiven { refusal, left: true }) if refusal.code() == Code::ContentWithheld => {
-                    Ok(done(self.told(json!({"withheld": true, "code": refusal.code().as_str()}))))
+                // It answered, so it did what it does; only its words could not be read.
+                Err(NotGiven { refusal, left: true }) if UNREAD.contains(&refusal.code()) => {
+                    Ok(done(self.told(json!({"unread": refusal.code().as_str()}))))
                 }
                 Err(NotGiven { left: true, .. }) => Err(Trouble::Unclear),
                 Err(NotGiven { refusal, left: false }) if refusal.code() == Code::MountDown => {
@@ -323,21 +348,5 @@ impl Service for MountService {
                 Err(NotGiven { refusal, left: false }) => Err(Trouble::Refused(refusal)),
             }
         })
-    }
-
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Unknown))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

@@ -8,11 +8,10 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::ConnectionName;
 use sluice_core::proxy::Proxy;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
 
 use super::run::{Errand, NotGiven};
 use super::{Ground, Workspace};
-use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Ask, Performed, Service, Trouble, Work};
 
 /// One proxy.
 #[derive(Debug)]
@@ -82,10 +81,6 @@ impl Service for ProxyService {
         })
     }
 
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(std::future::ready(Ok(Prepared::default())))
-    }
-
     fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
         Box::pin(async {
             match self.answer(&hold.action).await {
@@ -99,21 +94,5 @@ impl Service for ProxyService {
                 Err(NotGiven { refusal, changed: false }) => Err(Trouble::NotDone(refusal)),
             }
         })
-    }
-
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Unknown))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

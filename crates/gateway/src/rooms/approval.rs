@@ -7,6 +7,7 @@
 use sluice_core::approval::allowance::{self, Asked as About, Asker, Session};
 use sluice_core::capability::Effect;
 use sluice_core::ids::AllowanceId;
+use sluice_core::target::Traced;
 use sluice_core::{Tier, recipients};
 use sluice_store::Rate;
 
@@ -69,6 +70,9 @@ impl Asked {
     }
     pub fn tier(&self) -> Tier {
         self.judged.tier()
+    }
+    pub fn targets(&self) -> &[Traced] {
+        self.judged.targets()
     }
     pub fn policy(&self) -> &str {
         self.judged.policy()

@@ -6,6 +6,7 @@
 use sluice_core::Tier;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::target::origins;
 use sluice_store::{Closed, Ending, Message, Severity};
 
 use super::approval::Asked;
@@ -47,6 +48,7 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         notify,
         door: Some(known.door()),
         findings: None,
+        origins: (!asked.targets().is_empty()).then(|| origins(asked.targets()).to_string()),
     }
 }
 
@@ -90,6 +92,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         notify: no.findings.as_deref().map(|findings| alert(gw, trace, findings)),
         findings: no.findings.as_deref().cloned(),
         door: Some(trace.door),
+        origins: None,
     };
     match close(gw, entry).await {
         Ok(()) => no,

@@ -119,5 +119,6 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         reverses: None,
         by: None,
         door: Some(known.door()),
+        targets: asked.targets().to_vec(),
     }
 }

@@ -1,6 +1,6 @@
 //! Policy: what the rules say to this call.
 //!
-//! Takes `Checked`, gives `Judged`: a tier with its reasons, raised by a tainted session where there is one.
+//! Takes `Sourced`, gives `Judged`: a tier with its reasons, raised by a tainted session where there is one.
 //! Refuses what is blocked. Promise: the policy that judged is the one recorded, whole, by its version.
 
 use std::collections::HashMap;
@@ -11,11 +11,13 @@ use sluice_core::approval::allowance::{Escalation, Why};
 use sluice_core::batch::Window;
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
-use sluice_core::policy::{Policy, Question, RateKey, Rates, Reason, Verdict};
+use sluice_core::policy::{Origins, Policy, Question, RateKey, Rates, Reason, Verdict};
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::target::{Traced, origins};
 use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
 use sluice_store::{Rate, Session};
 
+use super::origin::{self, Sourced};
 use super::schema::Checked;
 use crate::services::CHECKED;
 use crate::{Gateway, No};
@@ -24,6 +26,7 @@ use crate::{Gateway, No};
 #[derive(Debug)]
 pub struct Judged {
     checked: Checked,
+    targets: Vec<Traced>,
     policy: Arc<Policy>,
     tier: Tier,
     rule: Option<String>,
@@ -50,10 +53,12 @@ pub struct Opinion {
 ///
 /// # Errors
 /// When it is blocked, or the counters cannot be read.
-pub(crate) async fn judge(gw: &Gateway, checked: Checked) -> Result<Judged, No> {
-    let session = checked.known().session();
-    let writes = checked.effect() == Effect::Write;
-    let opinion = opinion(gw, checked.action(), session, writes).await?;
+pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> {
+    let session = sourced.checked().known().session();
+    let writes = sourced.checked().effect() == Effect::Write;
+    let seen = writes.then(|| origins(sourced.targets()));
+    let opinion = opinion(gw, sourced.checked().action(), session, (writes, seen)).await?;
+    let (checked, targets) = sourced.into_parts();
     let Opinion { policy, verdict, tier, rates, why } = opinion;
     let rule = verdict.decided_by().map(|rule| policy.location(rule));
     if tier == Tier::Blocked {
@@ -67,23 +72,39 @@ pub(crate) async fn judge(gw: &Gateway, checked: Checked) -> Result<Judged, No> 
         no.call = Some(checked.known().call());
         return Err(no);
     }
-    Ok(Judged { checked, policy, tier, rule, rates, why })
+    Ok(Judged { checked, targets, policy, tier, rule, rates, why })
 }
 
-/// Asks the policy in force about an action, counters and taint included.
+/// Asks the policy in force about an action, counters and taint included. Where the targets come from is found out if
+/// nobody has yet and a rule wants to know.
 ///
 /// # Errors
-/// When the counters cannot be read.
-pub async fn opinion(gw: &Gateway, action: &Action, session: Option<&Session>, writes: bool) -> Result<Opinion, No> {
+/// When the counters, or what the session was shown, cannot be read.
+pub async fn opinion(
+    gw: &Gateway,
+    action: &Action,
+    session: Option<&Session>,
+    (writes, targets): (bool, Option<Origins>),
+) -> Result<Opinion, No> {
     let policy = gw.policy.get();
     let now = gw.now();
     let session_id = session.map(|session| session.id.to_string());
-    let tainted = session.is_some_and(|session| session.tainted_at.is_some());
+    // A call that names no session could be of any: it is as tainted as the worst of them.
+    let tainted = match session {
+        Some(session) => session.tainted_at.is_some(),
+        None if writes => gw.store.any_tainted(action.agent().clone()).await?,
+        None => false,
+    };
     let mut question = Question::new(action.agent(), action.capability(), action.arguments(), now);
     question.account = action.account();
     question.session = session_id.as_deref();
     question.tainted = tainted;
-    let verdict = policy.judge(&question);
+    question.targets = targets;
+    let mut verdict = policy.judge(&question);
+    if targets.is_none() && verdict.reasons().any(|reason| matches!(reason, Reason::Broken(_))) {
+        question.targets = Some(origins(&origin::of(gw, action, session).await?));
+        verdict = policy.judge(&question);
+    }
     let limits: Vec<(RateKey, Window, Tier)> = verdict
         .hits()
         .filter_map(|(_, hit)| {
@@ -132,7 +153,8 @@ pub async fn look_again(gw: &Gateway, hold: &Hold) -> Result<Opinion, No> {
         }
         Some(Err(_)) | None => hold.action.clone(),
     };
-    opinion(gw, &judged, session.as_ref(), true).await
+    let seen = origins(&origin::of(gw, &judged, session.as_ref()).await?);
+    opinion(gw, &judged, session.as_ref(), (true, Some(seen))).await
 }
 
 /// Every reason for a person to be asked. An empty list means that nobody needs to be.
@@ -168,6 +190,9 @@ impl Rates for Counted {
 impl Judged {
     pub(crate) fn checked(&self) -> &Checked {
         &self.checked
+    }
+    pub(crate) fn targets(&self) -> &[Traced] {
+        &self.targets
     }
     pub(crate) fn tier(&self) -> Tier {
         self.tier

@@ -163,7 +163,8 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         service: hold.service.clone(),
         class: EffectClass::Absolute,
         object_key: hold.object_key.clone(),
-        weight: 1,
+        // It is a person's: in the agent's own window it counts for nothing.
+        weight: 0,
         delay: DELAY,
         tier: Tier::Notify,
         policy: gw.policy.get().version().to_owned(),
@@ -178,6 +179,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         reverses: Some(hold.id),
         by: Some(by),
         door: None,
+        targets: Vec::new(),
     };
     match gw.store.admit(admission).await? {
         Admitted::Held { hold, .. } => {

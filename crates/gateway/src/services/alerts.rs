@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{AlertFilter, Message, Severity, Store, StoreError};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 
 /// The longest message, in characters.
 const LONGEST: usize = 4_000;
@@ -118,10 +117,6 @@ impl Service for Alerts {
         Box::pin(self.list(ask))
     }
 
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(std::future::ready(Ok(Prepared::default())))
-    }
-
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -134,18 +129,6 @@ impl Service for Alerts {
     /// Doing it again is doing it once.
     fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
         Box::pin(std::future::ready(Found::Absent))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }
 

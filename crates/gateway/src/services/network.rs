@@ -2,7 +2,7 @@
 //!
 //! A request takes the connection that is open to the agent and admits it; the credential is added by egress and
 //! never seen here. Promise: a request that may have left and was not answered is unclear, never repeated; what comes
-//! back passes `intake` and says where it is from.
+//! back passes the intake and says where it is from.
 
 use std::sync::Arc;
 
@@ -13,12 +13,13 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 use crate::egress::allow::METHODS;
 use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
+use crate::intake::{Incoming, Intake, Reader, Taken};
+use crate::value::put;
 
 /// The longest text an agent is given, in bytes.
 const LONGEST: usize = 256 * 1024;
@@ -28,6 +29,7 @@ const SLOWEST: u64 = 45;
 /// Requests of agents.
 pub struct Network {
     egress: Arc<Egress>,
+    intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
 }
 
@@ -45,10 +47,10 @@ struct Wanted {
 }
 
 impl Network {
-    /// Over this way out.
+    /// Over this way out, and in through this way in.
     #[must_use]
-    pub fn new(egress: Arc<Egress>, clock: Arc<dyn Clock>) -> Self {
-        Self { egress, clock }
+    pub fn new(egress: Arc<Egress>, intake: Arc<Intake>, clock: Arc<dyn Clock>) -> Self {
+        Self { egress, intake, clock }
     }
 
     fn route(&self, action: &Action) -> Result<(Wanted, Arc<Connection>), Refusal> {
@@ -73,33 +75,56 @@ impl Network {
         let answer = answered.map_err(|no| no.trouble(read))?;
         let took = self.clock.since_boot().as_millis().saturating_sub(started.as_millis());
         let receipt = format!("{} {}", answer.status, target.host());
-        Ok(Performed { receipt, result: intake(&answer, &target, took), after: None, undo_until: None })
+        let result = self.shown(hold, &answer, &target, took).await;
+        Ok(Performed { receipt, result, after: None, undo_until: None })
     }
-}
 
-/// What an agent is given of an answer. The one place where what comes in from a request becomes text for an agent:
-/// bounded, valid UTF-8 or not shown, and labelled with where it is from. Content stages belong between these lines.
-fn intake(answer: &Answer, target: &Target, took: u64) -> Value {
-    let headers: serde_json::Map<String, Value> =
-        answer.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    let (body, truncated) = match std::str::from_utf8(&answer.body) {
-        Ok(text) => {
-            let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-            (text.get(..end), end < text.len())
+    /// What an agent is given of an answer: nothing that did not come through the intake, and labelled with where it
+    /// is from. The request was made whatever becomes of its answer, so that no trouble here makes it undone.
+    async fn shown(&self, hold: &Hold, answer: &Answer, target: &Target, took: u64) -> Value {
+        let mut shown = json!({
+            "status_code": answer.status,
+            "headers": {},
+            "body": null,
+            "body_bytes": answer.body.len(),
+            "body_sha256": sluice_core::hex::encode(&Sha256::digest(&answer.body)),
+            "truncated": false,
+            "duration_ms": took,
+            "url": answer.url,
+            "provenance": {"origin": "outside", "host": target.host(), "trusted": false},
+        });
+        let lines: Vec<String> = answer.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let item = Incoming {
+            bytes: answer.body.to_vec(),
+            declared: kind.map(|(_, value)| value.clone()),
+            service: hold.service.clone(),
+            source: target.host().to_owned(),
+            author: target.host().to_owned(),
+            at: self.clock.now(),
+            beside: Some(lines.join("\n")),
+            reader: Some(Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call }),
+            enveloped: false,
+        };
+        match self.intake.take_in(&item).await {
+            Ok(Taken::Clean(cleaned)) => {
+                let text = cleaned.text.as_str();
+                let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                put(&mut shown, "body", text.get(..end).unwrap_or_default());
+                put(&mut shown, "truncated", end < text.len());
+                if let Some(finding) = cleaned.withheld {
+                    put(&mut shown, "withheld", json!({"finding_id": finding}));
+                } else {
+                    let headers: serde_json::Map<String, Value> =
+                        answer.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+                    put(&mut shown, "headers", headers);
+                }
+            }
+            Ok(Taken::Refused { code }) => put(&mut shown, "body_refused", code),
+            Err(no) => put(&mut shown, "body_refused", no.code().as_str()),
         }
-        Err(_) => (None, false),
-    };
-    json!({
-        "status_code": answer.status,
-        "headers": headers,
-        "body": body,
-        "body_bytes": answer.body.len(),
-        "body_sha256": sluice_core::hex::encode(&Sha256::digest(&answer.body)),
-        "truncated": truncated,
-        "duration_ms": took,
-        "url": answer.url,
-        "provenance": {"origin": "outside", "host": target.host(), "trusted": false},
-    })
+        shown
+    }
 }
 
 impl Wanted {
@@ -182,10 +207,6 @@ impl Service for Network {
         Box::pin(std::future::ready(Err(Refusal::new(Code::GatewayUnsupported))))
     }
 
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(std::future::ready(Ok(Prepared::default())))
-    }
-
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -199,17 +220,5 @@ impl Service for Network {
     fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
         let read = is_read(&method_of(&hold.action));
         Box::pin(std::future::ready(if read { Found::Absent } else { Found::Unknown }))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{MessageId, SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, CapabilityName};
+use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{SecretRow, Store, StoreError};
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Service, Trouble, Work};
 use crate::vault::{Scope, Vault, VaultError};
 
 const REASONS: [&str; 3] = ["expiring", "compromised", "auth_failure"];
@@ -42,7 +41,8 @@ impl Secrets {
         let (name, reason) = wish(&hold.action).map_err(Trouble::Refused)?;
         // The request is named after the write, so that making it twice is making it once.
         let request = MessageId::from_bits(permit.hold().bits());
-        let asked = self.store.ask_rotation(request, name.clone(), reason.to_owned(), hold.agent().clone()).await;
+        let asked =
+            self.store.ask_rotation(request, name.clone(), reason.to_owned(), Actor::Agent(hold.agent().clone())).await;
         match asked {
             Ok(()) => {}
             Err(StoreError::NotFound { .. }) => return Err(Trouble::refused(Code::VaultUnknown)),
@@ -97,10 +97,6 @@ impl Service for Secrets {
         Box::pin(self.list(ask))
     }
 
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(std::future::ready(Ok(Prepared::default())))
-    }
-
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -113,17 +109,5 @@ impl Service for Secrets {
     /// Asking again is asking once.
     fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
         Box::pin(std::future::ready(Found::Absent))
-    }
-
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

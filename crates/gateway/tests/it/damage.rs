@@ -67,12 +67,13 @@ async fn on_a_full_disk_writes_are_refused_and_stopping_still_works() {
         unanswered |= refused(house.call("system.time", json!({})).await).is_some();
     }
     assert!(unanswered, "no answer without its record");
+    loops::keep::step(&house.gw, 1).await.ok();
+    assert_ne!(house.gw.room(), Room::Enough, "the gateway has seen it");
     // What stops things has space of its own.
     let lane = house.gw.store.stop_lane();
     lane.freeze(sluice_store::Scope::All, ana(), "full".into()).await.unwrap();
-    assert_eq!(house.gw.store.hold(hold).await.unwrap().unwrap().state.word(), "held");
-    loops::keep::step(&house.gw, 1).await.ok();
-    assert_ne!(house.gw.room(), Room::Enough, "the gateway has seen it");
+    lane.cancel(hold, ana()).await.unwrap();
+    assert_eq!(house.gw.store.hold(hold).await.unwrap().unwrap().state.word(), "cancelled");
     std::fs::remove_file(&ballast).unwrap();
     house.gw.store.unfreeze(sluice_store::Scope::All, ana()).await.unwrap();
     loops::keep::step(&house.gw, 1).await.unwrap();

@@ -42,3 +42,29 @@ async fn a_freeze_of_one_agent_or_service_leaves_the_others_alone() {
     let no = house.call("state.persistent.set", json!({"key": "b", "value": 1})).await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::FreezeActive);
 }
+
+/// Many writes of one service are due, then one of another.
+async fn a_queue_and_one_behind_it() -> House {
+    let config = "batch: {services: {filesystem: off}}\nholds: {delays: {\"filesystem.*\": 30s, \"state.*\": 40s}}\n";
+    let house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    for n in 0..200 {
+        house.call("filesystem.write", json!({"path": house.path(&format!("f{n}")), "content": "x"})).await.unwrap();
+    }
+    house.call("state.persistent.set", json!({"key": "a", "value": 1})).await.unwrap();
+    house.pass(Span::from_secs(41));
+    house
+}
+
+#[tokio::test]
+async fn writes_that_are_frozen_do_not_stand_in_the_way_of_others() {
+    let mut house = a_queue_and_one_behind_it().await;
+    let files = Scope::Service(ServiceName::new("filesystem").unwrap());
+    house.gw.store.freeze(files, ana(), String::new()).await.unwrap();
+    assert_eq!(house.let_go().await, 1, "the other service's");
+}
+
+#[tokio::test]
+async fn a_service_that_has_used_up_its_pace_does_not_stand_in_the_way_of_others() {
+    let mut house = a_queue_and_one_behind_it().await;
+    assert_eq!(house.let_go().await, 51, "as many as may leave in a second, and the other service's");
+}

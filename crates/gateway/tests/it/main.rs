@@ -8,8 +8,10 @@
     reason = "tests"
 )]
 
+mod accounts;
 mod canaries;
 mod damage;
+mod dead;
 mod freeze;
 mod gate;
 mod house;
@@ -17,6 +19,7 @@ mod http;
 mod leak;
 mod mail;
 mod mcp;
+mod oauth;
 mod offer;
 mod outside;
 mod pages;

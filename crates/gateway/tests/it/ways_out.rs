@@ -91,6 +91,35 @@ async fn a_secret_is_added_for_its_host_and_never_comes_back() {
 }
 
 #[tokio::test]
+async fn a_lasting_accounts_credential_is_asked_for_anew_each_week_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let declared = "service: Board\npurpose: Read a board.\nbase_url: https://board.example/v1\ncredential: board/token\n\
+                    isolation: configured\nlimits: {per_minute: 5, per_hour: 50, burn: 100}\n\
+                    identity: {relation: author}\noperations:\n  feed:\n    summary: Lists posts.\n    path: /feed\n    \
+                    arguments: {author: {type: text, required: true, max: 40}}\n    query: {by: \"{author}\"}\n    \
+                    answer: {type: object, required: [posts], properties: {posts: {type: integer}}}\n";
+    std::fs::write(folder.path().join("board.yaml"), declared).unwrap();
+    let config = format!("proxies: {}\n", folder.path().display());
+    let house = House::new(Plan { config, ..Plan::default() }).await;
+    assert!(house.gw.proxies.get("board").is_some(), "{:?}", house.gw.proxies.found());
+    set(&house, "board/token", "hunter2/hunter2", "board.example").await;
+    let asked = async |house: &House| {
+        sluice_gateway::loops::keep::step(&house.gw, 0).await.unwrap();
+        sluice_gateway::loops::keep::step(&house.gw, 0).await.unwrap();
+        house.record().await.iter().filter(|kind| *kind == "secret.rotation_asked").count()
+    };
+    house.pass(Span::from_hours(7 * 24 - 1));
+    assert_eq!(asked(&house).await, 0, "not yet");
+    house.pass(Span::from_hours(2));
+    assert_eq!(asked(&house).await, 1, "once, however often the gateway looks");
+    house.pass(Span::from_hours(7 * 24));
+    assert_eq!(asked(&house).await, 2, "and again when nobody did it");
+    set(&house, "board/token", "hunter3/hunter3", "board.example").await;
+    house.pass(Span::from_hours(24));
+    assert_eq!(asked(&house).await, 2, "a new value has a week again");
+}
+
+#[tokio::test]
 async fn agents_see_names_of_secrets_and_can_ask_for_new_ones() {
     let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
     let mut house = House::new(plan(&upstream, "")).await;

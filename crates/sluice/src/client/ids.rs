@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     Keys,
     Alerts,
     Allowances,
+    Findings,
 }
 
 impl Kind {
@@ -33,6 +34,7 @@ impl Kind {
             Self::Keys => "key",
             Self::Alerts => "msg",
             Self::Allowances => "alw",
+            Self::Findings => "fnd",
         }
     }
 
@@ -44,6 +46,7 @@ impl Kind {
             Self::Keys => "/v1/keys",
             Self::Alerts => "/v1/alerts",
             Self::Allowances => "/v1/allowances",
+            Self::Findings => "/v1/findings",
         }
     }
 
@@ -56,6 +59,7 @@ impl Kind {
             Self::Keys => "key_id",
             Self::Alerts => "alert_id",
             Self::Allowances => "allowance_id",
+            Self::Findings => "finding_id",
         }
     }
 
@@ -67,6 +71,7 @@ impl Kind {
             Self::Keys => "key",
             Self::Alerts => "alert",
             Self::Allowances => "allowance",
+            Self::Findings => "finding",
         }
     }
 
@@ -117,7 +122,7 @@ impl Client {
     pub(crate) fn starting(&self, kind: Kind, start: &str) -> Result<Vec<String>, Failure> {
         let list = match kind {
             Kind::Keys => self.whole(kind.path())?,
-            Kind::Allowances => self.list(&Ask::get(kind.path()), SEEN)?,
+            Kind::Allowances | Kind::Findings => self.list(&Ask::get(kind.path()), SEEN)?,
             // What stops things must find them too, however busy the gateway is.
             Kind::Approvals | Kind::Holds | Kind::Calls | Kind::Alerts => {
                 self.list(&Ask::get(kind.path()).stops(), SEEN)?
@@ -139,7 +144,7 @@ fn list_hint(kind: Kind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::ids::{AllowanceId, KeyId, MessageId};
+    use sluice_core::ids::{AllowanceId, FindingId, KeyId, MessageId};
     use sluice_core::{ApprovalId, CallId, HoldId};
 
     #[test]
@@ -151,6 +156,7 @@ mod tests {
             (Kind::Keys, KeyId::from_bits(7).to_string()),
             (Kind::Alerts, MessageId::from_bits(7).to_string()),
             (Kind::Allowances, AllowanceId::from_bits(7).to_string()),
+            (Kind::Findings, FindingId::from_bits(7).to_string()),
         ] {
             assert_eq!(kind.beginning(&id), Some(id.clone()), "{kind:?}");
         }

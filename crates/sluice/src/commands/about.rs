@@ -13,7 +13,7 @@ use crate::screen::Screen;
 
 /// Print completions for a shell.
 ///
-/// bash and fish also complete ids that exist, by asking the gateway. Elsewhere lists help:
+/// bash, zsh and fish also complete ids that exist, by asking the gateway. Elsewhere lists help:
 /// sluice holds list --json | jq -r '.data[].buffer_id'
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice completions bash > /etc/bash_completion.d/sluice")]

@@ -59,7 +59,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let arguments = self.arguments()?;
+        let arguments = arguments(&self.input)?;
         let client = self.reach.client(Whose::Agent)?;
         let first = self.wait.map(|wait| wait.min(LONGEST));
         let body = json!({
@@ -77,25 +77,27 @@ impl Call {
         heard_or_not(show(&call, self.json, screen))?;
         Ok(outcome(text(&call, "status")))
     }
+}
 
-    fn arguments(&self) -> Result<Value, Failure> {
-        let mut read = String::new();
-        let given =
-            if self.input == "-" {
-                std::io::stdin().lock().take(LARGEST).read_to_string(&mut read).map_err(|error| {
-                    Failure::new(Exit::Failed, "standard input cannot be read").why(io_words(&error))
-                })?;
-                &read
-            } else {
-                &self.input
-            };
-        let wrong = |why: String| {
-            Failure::new(Exit::Usage, "the input is not a JSON object").why(why).hint("--input '{\"name\": \"value\"}'")
-        };
-        match serde_json::from_str(given) {
-            Ok(Value::Object(arguments)) => Ok(Value::Object(arguments)),
-            Ok(_) => Err(wrong("it is some other JSON".into())),
-            Err(error) => Err(wrong(error.to_string())),
-        }
+/// Arguments as a person or a script gives them: JSON, or `-` for standard input.
+pub(crate) fn arguments(input: &str) -> Result<Value, Failure> {
+    let mut read = String::new();
+    let given = if input == "-" {
+        std::io::stdin()
+            .lock()
+            .take(LARGEST)
+            .read_to_string(&mut read)
+            .map_err(|error| Failure::new(Exit::Failed, "standard input cannot be read").why(io_words(&error)))?;
+        &read
+    } else {
+        input
+    };
+    let wrong = |why: String| {
+        Failure::new(Exit::Usage, "the input is not a JSON object").why(why).hint("--input '{\"name\": \"value\"}'")
+    };
+    match serde_json::from_str(given) {
+        Ok(Value::Object(arguments)) => Ok(Value::Object(arguments)),
+        Ok(_) => Err(wrong("it is some other JSON".into())),
+        Err(error) => Err(wrong(error.to_string())),
     }
 }

@@ -24,22 +24,52 @@ const TAKEN: [(&str, &[&str], &str); 8] = [
 ];
 
 /// What follows the generated completions of a shell, so that it offers ids that exist. Other shells than
-/// bash and fish complete words and options only.
+/// bash, zsh and fish complete words and options only.
 pub(super) fn hook(shell: Shell) -> String {
     match shell {
         Shell::Bash => bash(),
         Shell::Fish => fish(),
+        Shell::Zsh => zsh(),
         _ => String::new(),
     }
 }
 
-fn bash() -> String {
+/// The branches that both shells with a `case` read: noun and verb, and of what they take an id.
+fn cases() -> String {
     let mut cases = String::new();
     for (noun, verbs, kind) in TAKEN {
         let words = verbs.iter().map(|verb| format!("\"{noun} {verb}\"")).collect::<Vec<_>>().join("|");
         // Writing to a string cannot fail.
         let _ = writeln!(cases, "            {words}) kind={kind} ;;");
     }
+    cases
+}
+
+fn zsh() -> String {
+    let cases = cases();
+    format!(
+        r#"
+_sluice_live() {{
+    local kind=""
+    if (( CURRENT >= 4 )) && [[ ${{words[CURRENT]}} != -* ]]; then
+        case "${{words[2]}} ${{words[3]}}" in
+{cases}        esac
+    fi
+    if [[ -n $kind ]]; then
+        local -a ids
+        ids=(${{(f)"$(sluice complete $kind "${{words[CURRENT]}}" 2>/dev/null)"}})
+        compadd -a ids
+        return
+    fi
+    _sluice "$@"
+}}
+compdef _sluice_live sluice
+"#
+    )
+}
+
+fn bash() -> String {
+    let cases = cases();
     format!(
         r#"
 _sluice_live() {{

@@ -19,6 +19,9 @@ pub(crate) struct Demo {
     /// Serve the demo's mailbox alone at this address, for trying a mail client on it
     #[arg(long, value_name = "ADDRESS", hide = true)]
     mailbox: Option<std::net::SocketAddr>,
+    /// How many messages that mailbox has
+    #[arg(long, value_name = "COUNT", hide = true, default_value_t = demo::MESSAGES)]
+    messages: u64,
 }
 
 impl Demo {
@@ -26,7 +29,7 @@ impl Demo {
         // So far no scene waits for a person, so both ways of telling are the same.
         let _ = self.headless;
         if let Some(address) = self.mailbox {
-            let served = demo::serve_mailbox(&mut anstream::stdout().lock(), address);
+            let served = demo::serve_mailbox(&mut anstream::stdout().lock(), address, self.messages);
             return served.map(|()| Exit::Ok).map_err(|error| Failure::new(Exit::Failed, format!("{error:#}")));
         }
         let told = demo::run(&mut anstream::stdout().lock(), Telling { keep: self.keep });

@@ -239,6 +239,9 @@ fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, F
         line("because", shown(&proxy, "reason"))?;
     }
     line("trust", shown(&proxy, "trust"))?;
+    if proxy.get("rotate_by").is_some() {
+        line("rotate by", shown(&proxy, "rotate_by"))?;
+    }
     for (name, field) in [("capabilities", "capabilities"), ("flaws", "flaws"), ("set aside", "archives")] {
         for value in proxy.get(field).and_then(Value::as_array).into_iter().flatten() {
             line(name, value.as_str().unwrap_or_default().to_owned())?;

@@ -16,13 +16,35 @@ use crate::table::{Table, short_ids};
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h\n  sluice rollback apply --agent bookkeeper --since 2h --yes"
+    before_help = "Examples:\n  sluice rollback --agent bookkeeper --since 2h --dry-run\n  sluice rollback --agent bookkeeper --since 2h\n  sluice rollback plan buf_0193f2\n  sluice rollback apply buf_0193f2 --yes"
 )]
 pub(crate) struct Rollback {
     #[command(flatten)]
     reach: Reach,
+    #[command(flatten)]
+    everything: Everything,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
+}
+
+/// Everything an agent did, without another word.
+#[derive(Debug, Args)]
+struct Everything {
+    /// Everything this agent did, at every service
+    #[arg(long = "agent", id = "all_of", value_name = "NAME", requires = "all_since")]
+    agent: Option<AgentName>,
+    /// Since then: how long ago, or a moment
+    #[arg(long = "since", id = "all_since", value_name = "SINCE", value_parser = since, requires = "all_of")]
+    since: Option<Since>,
+    /// Say what it would do; change nothing
+    #[arg(long, requires = "all_of")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long = "yes", short, id = "all_yes", requires = "all_of")]
+    yes: bool,
+    /// For machines: the answer of the API
+    #[arg(long = "json", id = "all_json", requires = "all_of")]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,10 +90,21 @@ struct Chosen {
 
 impl Rollback {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let verb = match (self.verb, self.everything) {
+            (Some(verb), Everything { agent: None, .. }) => verb,
+            (None, Everything { agent: agent @ Some(_), since, dry_run, yes, json }) => {
+                let chosen = Chosen { ids: Vec::new(), agent, since, json };
+                if dry_run { Verb::Plan { chosen } } else { Verb::Apply { chosen, yes } }
+            }
+            (verb, _) => {
+                let what = if verb.is_some() { "two ways to say what is meant" } else { "nothing says what is meant" };
+                return Err(Failure::new(Exit::Usage, what).hint("sluice rollback --agent NAME --since 2h --dry-run"));
+            }
+        };
         let client = self.reach.operator()?;
-        let (Verb::Plan { ref chosen } | Verb::Apply { ref chosen, .. }) = self.verb;
+        let (Verb::Plan { ref chosen } | Verb::Apply { ref chosen, .. }) = verb;
         let plan = client.ask(&Ask::post("/v1/rollbacks").body(chosen.body(&client)?))?;
-        let Verb::Apply { yes, .. } = self.verb else {
+        let Verb::Apply { yes, .. } = verb else {
             if chosen.json {
                 screen.json(&plan)?
             } else {

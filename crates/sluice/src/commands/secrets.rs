@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -103,22 +103,27 @@ struct From {
 
 impl From {
     fn value(&self) -> Result<String, Failure> {
-        let failed = |error: io::Error| Failure::new(Exit::Failed, "the value could not be read").why(io_words(&error));
-        let mut value = String::new();
-        match &self.file {
-            Some(path) => fs::File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_string(&mut value),
-            None if io::stdin().is_terminal() => {
-                return Err(Failure::new(Exit::Usage, "a value typed here would be shown")
-                    .hint("pipe it in, or name a file: --file FILE"));
-            }
-            None => io::stdin().lock().take(LONGEST + 1).read_to_string(&mut value),
-        }
-        .map_err(failed)?;
-        // A file ends with a line break; a credential does not.
-        let end = value.trim_end_matches(['\r', '\n']).len();
-        value.truncate(end);
-        Ok(value)
+        value(self.file.as_deref())
     }
+}
+
+/// A value from a file, or from standard input.
+pub(crate) fn value(file: Option<&Path>) -> Result<String, Failure> {
+    let failed = |error: io::Error| Failure::new(Exit::Failed, "the value could not be read").why(io_words(&error));
+    let mut value = String::new();
+    match file {
+        Some(path) => fs::File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_string(&mut value),
+        None if io::stdin().is_terminal() => {
+            return Err(Failure::new(Exit::Usage, "a value typed here would be shown")
+                .hint("pipe it in, or name a file: --file FILE"));
+        }
+        None => io::stdin().lock().take(LONGEST + 1).read_to_string(&mut value),
+    }
+    .map_err(failed)?;
+    // A file ends with a line break; a credential does not.
+    let end = value.trim_end_matches(['\r', '\n']).len();
+    value.truncate(end);
+    Ok(value)
 }
 
 impl Secrets {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::client::{Ask, Reach, shown, text};
 use crate::commands::policy::counted;
+use crate::commands::services;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
@@ -61,6 +62,9 @@ impl Status {
             let waiting =
                 if waiting > 0 { format!(", {waiting} of its tools wait for a person") } else { String::new() };
             line("mount", format!("{} is {}{why}{waiting}", shown(mount, "name"), shown(mount, "state")))?;
+        }
+        for service in list(&status, "services") {
+            line("service", services::brief(service))?;
         }
         for log in list(&status, "audit") {
             let entries = log.get("entries").and_then(Value::as_u64).unwrap_or(0);

@@ -1,44 +1,68 @@
-//! What the scenes play on: a gate with rules, a store on a file, a mailbox, a clock that obeys.
+//! What the scenes play on: the real gateway, the real adapter in its workers, a service on this machine, a clock
+//! that obeys, an agent and a person who speak HTTP.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Map, Value, json};
-use sluice_core::audit::checkpoint::{Signer, origin};
-use sluice_core::audit::key::SecretKey;
-use sluice_core::batch::{self, Window};
-use sluice_core::capability::Catalogue;
-use sluice_core::hold::Hold;
-use sluice_core::ids::MessageId;
-use sluice_core::policy::{Policy, Question, Source, Sources, Verdict};
-use sluice_core::{
-    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Clock, Entropy as _, HoldId, NodeName, PersonName,
-    Span, Timestamp, approval,
-};
-use sluice_store::{
-    Admission, Admitted, Arming, ClaimItem, Claimed, Claims, Finish, Memory, Outcome, Recheck, Store, StoreError,
-};
+use sluice_core::ids::KeyId;
+use sluice_core::policy::Question;
+use sluice_core::{Actor, AgentName, CapabilityName, Clock, PersonName, ServiceName, Span, Timestamp};
+use sluice_gateway::Gateway;
+use sluice_gateway::config::{Around, Config};
+use sluice_gateway::connections::{Connect, Connections, Endpoints, KeepFresh, NotFresh};
+use sluice_gateway::keys::{KindWord, Token};
+use sluice_gateway::open::{World, open};
+use sluice_gateway::serve;
+use sluice_gateway::services::Work;
+use sluice_gateway::vault::{NewValue, Secret};
+use sluice_gateway::workers::Program;
+use sluice_store::{KeyKind, NewKey, Role};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::mailbox::Mailbox;
+use super::letters;
+use super::upstream::{self, Upstream};
 use crate::system::{SystemEntropy, SystemIds};
 
 const ORG: &str = include_str!("policies/org.yaml");
 const AGENT: &str = include_str!("policies/inbox-helper.yaml");
+const CONFIG: &str = "node: demo\ndata: .\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
+                      disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: {limit: 5, window: 10m}}}\n";
+/// How old a credential may get before it is renewed.
+const OLD: Span = Span::from_mins(45);
+/// How long the loops of a real gateway are given to do what they should not.
+const MOMENT: Duration = Duration::from_millis(700);
+/// How long something that must happen may take, in tenths of a second of real time: long, for busy machines.
+const PATIENCE: u32 = 3_000;
 
 /// Everything on stage.
 pub struct Stage {
-    pub policy: Arc<Policy>,
-    pub store: Store,
-    pub signer: Signer,
-    pub mailbox: Mailbox,
+    pub gw: Arc<Gateway>,
+    pub upstream: Arc<Upstream>,
     pub clock: Arc<DemoClock>,
     pub agent: AgentName,
-    pub asked: u64,
-    pub questions: u64,
+    pub main: String,
+    pub tally: Tally,
+    agent_key: String,
+    operator_token: String,
     folder: PathBuf,
-    runtime: tokio::runtime::Runtime,
+    http: reqwest::Client,
+    runtime: Runtime,
+    tell: watch::Sender<bool>,
+    served: Option<JoinHandle<Result<(), serve::ServeError>>>,
+}
+
+/// What it comes to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub writes: u64,
+    pub questions: u64,
+    pub undone: u64,
 }
 
 /// The demo's own time: it starts now and moves when told.
@@ -61,54 +85,181 @@ impl Clock for DemoClock {
     }
 }
 
-/// A call the agent makes, judged.
-pub struct Judged {
-    pub action: Action,
-    pub verdict: Verdict,
+/// Signs in to the demo's service whenever the credential gets old. Nobody has to say yes to it.
+struct Keeper {
+    gateway: std::sync::Weak<Gateway>,
+    upstream: Arc<Upstream>,
+    clock: Arc<DemoClock>,
+    signed_in: AtomicI64,
+}
+
+impl Keeper {
+    async fn renew(&self, connection: &ServiceName) -> anyhow::Result<()> {
+        let gw = self.gateway.upgrade().context("the gateway is gone")?;
+        let no = |no: sluice_gateway::No| anyhow::anyhow!("{}", no.refusal);
+        let scope = gw.connections.access_scope(connection).await.map_err(no)?;
+        let value = Secret::new(self.upstream.token().into_bytes());
+        let new = NewValue { value, kind: Some("access_token".into()), scope: Some(scope), overlap: Span::ZERO };
+        gw.vault.set(&Connections::access_secret(connection).map_err(no)?, new, ana()?).await?;
+        self.signed_in.store(self.clock.now().as_millis(), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl KeepFresh for Keeper {
+    fn fresh<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>> {
+        Box::pin(async move {
+            let since = Timestamp::from_millis(self.signed_in.load(Ordering::SeqCst));
+            if self.clock.now().since(since) < OLD {
+                return Ok(());
+            }
+            self.renew(connection).await.map_err(|_| NotFresh::Later)
+        })
+    }
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub body: Value,
+}
+
+impl Said {
+    /// A text of the answer.
+    pub fn text(&self, at: &str) -> &str {
+        self.body.pointer(at).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// A person.
+pub fn ana() -> anyhow::Result<Actor> {
+    Ok(Actor::Operator(PersonName::new("ana")?))
+}
+
+/// The connection's name.
+pub fn gmail() -> anyhow::Result<ServiceName> {
+    Ok(ServiceName::new("gmail")?)
 }
 
 impl Stage {
-    /// Sets everything up in an empty folder.
-    pub fn set(folder: &Path) -> anyhow::Result<Self> {
-        let agent = AgentName::new("inbox-helper")?;
-        let file = Source { name: "agents/inbox-helper.yaml".into(), text: AGENT.into() };
-        let org = Source { name: "org.yaml".into(), text: ORG.into() };
-        let sources = Sources { org: Some(org), agents: vec![(agent.clone(), file)] };
-        let catalogue = Arc::new(Catalogue::builtin()?);
-        let loaded = Policy::load(&sources, &catalogue).map_err(|errors| anyhow::anyhow!("{errors}"))?;
+    /// Sets everything up in an empty folder: nothing is connected yet.
+    pub fn set(folder: &Path, messages: u64) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder.join("policies/agents"))?;
+        std::fs::write(folder.join("policies/org.yaml"), ORG)?;
+        std::fs::write(folder.join("policies/agents/inbox-helper.yaml"), AGENT)?;
+        std::fs::write(folder.join("sluice.yaml"), CONFIG)?;
         let clock = Arc::new(DemoClock(AtomicI64::new(crate::system::SystemClock.now().as_millis())));
-        let node = NodeName::new("demo")?;
-        let store = Store::open_file(&folder.join("sluice.db"), node.clone(), clock.clone())?;
-        let key = SecretKey::generate(&origin(&node), &SystemEntropy)?;
-        let signer = Signer::new(key, &node)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let upstream = letters::mailbox(messages, clock.now().as_millis() - 60_000);
+        let upstream = Arc::new(Upstream::new(upstream, clock.clone()));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let around = Around { here: folder.to_path_buf(), ..Around::default() };
+        let (config, _) = Config::load(Some(&folder.join("sluice.yaml")), &[], &around)
+            .map_err(|error| anyhow::anyhow!("the demo's configuration: {error}"))?;
+        let world = World {
+            clock: clock.clone(),
+            ids: Arc::new(SystemIds),
+            entropy: Arc::new(SystemEntropy),
+            release: env!("CARGO_PKG_VERSION"),
+        };
+        let (gw, _) = runtime.block_on(open(config, &world))?;
+        gw.workers.open(Program::own()?, &gw.config, clock.clone())?;
+        let agent = AgentName::new("inbox-helper")?;
+        let person = PersonName::new("ana")?;
+        let (agent_key, operator_token) = runtime.block_on(async {
+            gw.store.add_agent(agent.clone(), "sorts the office's mail".into(), ana()?).await?;
+            let agent_key = key(&gw, KeyKind::Agent(agent.clone()), KindWord::Agent).await?;
+            let operator = key(&gw, KeyKind::Operator(person, Role::Admin), KindWord::Operator).await?;
+            anyhow::Ok((agent_key, operator))
+        })?;
+        let (tell, told) = watch::channel(false);
+        let (bound, service) = runtime.block_on(async {
+            let bound = serve::bind(&gw).await?;
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+            anyhow::Ok((bound, listener))
+        })?;
+        let (main, api) = (format!("http://{}", bound.address()?), format!("http://{}", service.local_addr()?));
+        let served = spawn(&runtime, serve::serve(Arc::clone(&gw), bound, told));
+        drop(spawn(&runtime, upstream::serve(Arc::clone(&upstream), service)));
+        let keeper = Keeper {
+            gateway: Arc::downgrade(&gw),
+            upstream: Arc::clone(&upstream),
+            clock: clock.clone(),
+            signed_in: AtomicI64::new(0),
+        };
+        gw.connections.kept_fresh_by(Arc::new(keeper));
+        let (tally, served) = (Tally::default(), Some(served));
+        let (folder, http) = (folder.to_path_buf(), client()?);
         let stage = Self {
-            policy: loaded.policy,
-            store,
-            signer,
-            mailbox: Mailbox::default(),
+            gw,
+            upstream,
             clock,
             agent,
-            asked: 0,
-            questions: 0,
-            folder: folder.to_path_buf(),
+            main,
+            tally,
+            agent_key,
+            operator_token,
+            folder,
+            http,
             runtime,
+            tell,
+            served,
         };
-        stage.wait(stage.store.started(env!("CARGO_PKG_VERSION")))?;
+        stage.until("the gateway takes calls", || Ok(stage.person("GET", "/readyz", None)?.status == 200))?;
+        stage.connect(&api)?;
         Ok(stage)
     }
 
-    /// The gateway dies, and comes back.
-    pub fn restart(&mut self) -> anyhow::Result<()> {
-        let node = self.store.node().clone();
-        let standin = Store::in_memory(&Memory::new()?, node.clone(), self.clock.clone())?;
-        drop(std::mem::replace(&mut self.store, standin));
-        self.store = Store::open_file(&self.folder.join("sluice.db"), node, self.clock.clone())?;
-        self.wait(self.store.started(env!("CARGO_PKG_VERSION")))?;
+    fn connect(&self, api: &str) -> anyhow::Result<()> {
+        let connections = &self.gw.connections;
+        let endpoints = Endpoints { api: Some(api.to_owned()), ..Endpoints::default() };
+        let connect = Connect { name: gmail()?, adapter: "gmail".into(), endpoints, by: ana()? };
+        let no = |no: sluice_gateway::No| anyhow::anyhow!("{}", no.refusal);
+        self.wait(async { connections.begin(connect).await }).map_err(no)?;
+        let name = gmail()?;
+        let by = ana()?;
+        self.wait(async { connections.live(&name, by).await }).map_err(no)?;
         Ok(())
     }
 
-    /// Waits for the store.
+    /// Waits until the first copy is whole. Gives how long that took, in real time.
+    pub fn copied(&self, mut heard: impl FnMut(u64, Option<u64>)) -> anyhow::Result<Duration> {
+        let began = crate::system::SystemClock.since_boot();
+        let name = gmail()?;
+        self.until("the mailbox is copied", || {
+            let view = self.wait(self.gw.connections.show(&name)).map_err(|no| anyhow::anyhow!("{}", no.refusal))?;
+            if let Some(progress) = view.progress {
+                heard(progress.done, progress.total);
+            }
+            ensure!(view.error.is_none(), "the copy failed: {:?}", view.error);
+            Ok(view.state == "live")
+        })?;
+        let took = crate::system::SystemClock.since_boot().as_millis().saturating_sub(began.as_millis());
+        Ok(Duration::from_millis(took))
+    }
+
+    /// Waits for something that must happen, in real time and bounded.
+    pub fn until(&self, what: &str, mut there: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        for _ in 0..PATIENCE {
+            if there()? {
+                return Ok(());
+            }
+            self.pause(Duration::from_millis(100));
+        }
+        bail!("it did not happen in time: {what}")
+    }
+
+    /// Gives the loops of the gateway time to do what they should not.
+    pub fn moment(&self) {
+        self.pause(MOMENT);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the gateway's loops run in real time, whatever its clock says")]
+    fn pause(&self, span: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(span).await });
+    }
+
+    /// Waits for a future.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
@@ -118,117 +269,96 @@ impl Stage {
         &self.folder
     }
 
-    /// A person.
-    pub fn ana() -> anyhow::Result<Actor> {
-        Ok(Actor::Person(PersonName::new("ana")?))
+    fn ask(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Said> {
+        let method = reqwest::Method::from_bytes(method.as_bytes())?;
+        let mut request = self.http.request(method, format!("{}{path}", self.main)).bearer_auth(token);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        self.runtime.block_on(async {
+            let answer = request.send().await?;
+            let status = answer.status().as_u16();
+            let bytes = answer.bytes().await?;
+            let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap_or_default() };
+            Ok(Said { status, body })
+        })
     }
 
-    /// Freezes and judges a call of the agent.
-    pub fn judge(&self, capability: &str, arguments: Value) -> anyhow::Result<Judged> {
-        let name = CapabilityName::new(capability)?;
-        let spec = self.policy.catalogue().get(&name).with_context(|| format!("no capability {name}"))?;
-        let action = Action::new(spec, self.agent.clone(), None, arguments)?;
-        let question = self.question(&name, action.arguments());
-        let verdict = self.policy.judge(&question);
-        Ok(Judged { action, verdict })
+    /// The person asks the gateway.
+    pub fn person(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Said> {
+        self.ask(&self.operator_token, method, path, body)
     }
 
-    /// The question policy is asked about a call.
+    /// The agent asks the gateway.
+    pub fn helper(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Said> {
+        self.ask(&self.agent_key, method, path, body)
+    }
+
+    /// The agent makes a call and does not wait for its end.
+    pub fn call(&self, capability: &str, arguments: Value) -> anyhow::Result<Said> {
+        let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
+        self.helper("POST", "/v1/calls", Some(&body))
+    }
+
+    /// The agent sends a mail.
+    pub fn send(&mut self, to: &str, subject: &str) -> anyhow::Result<Said> {
+        self.tally.writes += 1;
+        self.call("email.send", json!({"to": to, "subject": subject, "body": "Hello,\n\nplease see below.\n"}))
+    }
+
+    /// How a call stands.
+    pub fn status(&self, call: &str) -> anyhow::Result<String> {
+        Ok(self.helper("GET", &format!("/v1/calls/{call}"), None)?.text("/status").to_owned())
+    }
+
+    /// Waits until a call stands like this.
+    pub fn becomes(&self, call: &str, wanted: &str) -> anyhow::Result<()> {
+        self.until(&format!("{call} is {wanted}"), || {
+            let status = self.status(call)?;
+            ensure!(status == wanted || !is_over(&status), "{call} is {status} instead of {wanted}");
+            Ok(status == wanted)
+        })
+    }
+
+    /// How many mails the mailbox has sent.
+    pub fn sent(&self) -> u64 {
+        self.upstream.as_owner(|mailbox, _| mailbox.sent() as u64)
+    }
+
+    /// Freezes the question policy is asked about a call.
     pub fn question<'q>(&'q self, name: &'q CapabilityName, arguments: &'q Map<String, Value>) -> Question<'q> {
         Question::new(&self.agent, name, arguments, self.clock.now())
     }
 
-    /// The agent sends a mail; the gate admits it or not.
-    pub fn send(&mut self, to: &str, subject: &str) -> anyhow::Result<Admitted> {
-        let arguments = json!({"to": to, "subject": subject, "body": "Hello,\n\nplease see below.\n"});
-        let Judged { action, verdict } = self.judge("email.send", arguments)?;
-        let spec = self.policy.catalogue().get(action.capability()).context("no capability")?;
-        let mut record_key = [0; 32];
-        SystemEntropy.fill(&mut record_key);
-        let admission = Admission {
-            call: CallId::mint(&SystemIds),
-            hold: HoldId::mint(&SystemIds),
-            approval: ApprovalId::mint(&SystemIds),
-            message: MessageId::mint(&SystemIds),
-            record_key,
-            session: None,
-            service: spec.service(),
-            class: spec.class.context("a write has an effect class")?,
-            object_key: spec.object_key(None, action.arguments()),
-            weight: batch::weigh(spec, action.arguments()),
-            delay: Span::from_secs(spec.delay_s),
-            tier: verdict.tier,
-            policy: self.policy.version().to_owned(),
-            rule: verdict.decided_by().map(|rule| self.policy.location(rule)),
-            rates: Vec::new(),
-            window: Window::default(),
-            idempotency_key: None,
-            allow_duplicate: false,
-            allowance: None,
-            expiry: approval::DEFAULT_EXPIRY,
-            reverses: None,
-            by: None,
-            door: None,
-            action,
-        };
-        self.asked += 1;
-        Ok(self.wait(self.store.admit(admission))?)
-    }
-
-    /// Claims what is due; gives the writes that are ours.
-    pub fn claim(&self) -> anyhow::Result<Vec<Hold>> {
-        let due = self.wait(self.store.due(self.clock.now(), 1000))?;
-        let item = |hold: &Hold| ClaimItem {
-            hold: hold.id,
-            version: hold.version,
-            recheck: Recheck::Stands,
-            approval: ApprovalId::mint(&SystemIds),
-            message: MessageId::mint(&SystemIds),
-        };
-        let claims = Claims {
-            items: due.iter().map(item).collect(),
-            lease: Span::from_secs(60),
-            expiry: approval::DEFAULT_EXPIRY,
-        };
-        let claimed = self.wait(self.store.claim(claims))?;
-        Ok(claimed
-            .into_iter()
-            .filter_map(|one| if let Claimed::Ours(hold) = one { Some(*hold) } else { None })
-            .collect())
-    }
-
-    /// Arms a claimed write with a draft at the mailbox.
-    pub fn arm(&mut self, hold: &Hold) -> Result<String, StoreError> {
-        let draft = hold.handle.clone().unwrap_or_else(|| self.mailbox.draft(&hold.id.to_string()));
-        let arming = Arming {
-            hold: hold.id,
-            epoch: hold.epoch,
-            wire: hold.action.digest(),
-            handle: Some(draft.clone()),
-            before: None,
-        };
-        self.wait(self.store.arm(arming)).map(|permit| permit.handle().unwrap_or_default().to_owned())
-    }
-
-    /// Records how an attempt went.
-    pub fn finish(&self, hold: &Hold, outcome: Outcome) -> Result<Hold, StoreError> {
-        let message = MessageId::mint(&SystemIds);
-        self.wait(self.store.finish(Finish { hold: hold.id, epoch: hold.epoch, outcome, message }))
-    }
-
-    /// Claims, arms and sends whatever is due. Gives how many left.
-    pub fn deliver_due(&mut self) -> anyhow::Result<usize> {
-        let ours = self.claim()?;
-        for hold in &ours {
-            let draft = self.arm(hold)?;
-            let Some(receipt) = self.mailbox.send(&draft) else { bail!("the draft was gone") };
-            self.finish(hold, Outcome::Done { receipt, after: None, service_until: None, result: None })?;
+    /// The gateway ends in order; nothing is written after it.
+    pub fn close(&mut self) -> anyhow::Result<()> {
+        self.tell.send_replace(true);
+        if let Some(served) = self.served.take() {
+            self.runtime.block_on(served)??;
         }
-        Ok(ours.len())
+        Ok(())
     }
+}
 
-    /// The word for a write's state.
-    pub fn state(&self, id: HoldId) -> anyhow::Result<&'static str> {
-        Ok(self.wait(self.store.hold(id))?.context("the write is gone")?.state.word())
-    }
+/// Whether nothing will come of it any more.
+fn is_over(status: &str) -> bool {
+    ["done", "cancelled", "denied", "expired", "dead", "discarded", "blocked"].contains(&status)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the demo's own runtime: what it starts ends with it")]
+fn spawn<F: Future<Output: Send> + Send + 'static>(runtime: &Runtime, future: F) -> JoinHandle<F::Output> {
+    runtime.spawn(future)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the demo talks to its own gateway, which is not the outside")]
+fn client() -> anyhow::Result<reqwest::Client> {
+    Ok(reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?)
+}
+
+async fn key(gw: &Gateway, kind: KeyKind, word: KindWord) -> anyhow::Result<String> {
+    let token = Token::generate(word, &SystemEntropy);
+    let id = KeyId::mint(&SystemIds);
+    let new = NewKey { id, kind, label: None, hash: token.hash(), expires_at: None, by: ana()? };
+    gw.store.issue_key(new).await?;
+    Ok(token.expose().to_owned())
 }

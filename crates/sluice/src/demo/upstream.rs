@@ -5,6 +5,7 @@
 //! can compare what somebody believes with what happened.
 
 mod api;
+mod control;
 mod drafts;
 mod faults;
 mod mailbox;
@@ -108,21 +109,23 @@ impl Upstream {
         self.lock().calls.clone()
     }
 
+    /// How many requests there were of one kind.
+    pub fn calls_of(&self, kind: &str) -> u64 {
+        self.lock().calls.get(kind).copied().unwrap_or(0)
+    }
+
     /// Looks at or changes the mailbox as its owner, past the API.
-    #[cfg(test)]
     pub fn as_owner<Out>(&self, look: impl FnOnce(&mut Mailbox, i64) -> Out) -> Out {
         let now = self.clock.now().as_millis();
         look(&mut self.lock().mailbox, now)
     }
 
     /// Makes the next requests of a kind fail.
-    #[cfg(test)]
     pub fn fail(&self, failing: Failing) {
         self.lock().faults.add(failing);
     }
 
     /// A token that works, without the browser.
-    #[cfg(test)]
     pub fn token(&self) -> String {
         let now = self.clock.now().as_millis();
         self.lock().oauth.grant(now)
@@ -132,10 +135,10 @@ impl Upstream {
     fn answer(&self, ask: &Ask) -> Option<Answer> {
         let now = self.clock.now().as_millis();
         let mut inner = self.lock();
-        let Inner { mailbox, oauth, faults, calls } = &mut *inner;
         if ask.path == "/__control" {
-            return Some(control(faults, calls, mailbox, ask));
+            return Some(control::answer(&mut inner, ask, now));
         }
+        let Inner { mailbox, oauth, faults, calls } = &mut *inner;
         let kind = api::kind(ask);
         *calls.entry(kind.clone()).or_default() += 1;
         if let Some(answer) = oauth.answer(ask, now) {
@@ -155,19 +158,6 @@ impl Upstream {
             None => Some(done),
         }
     }
-}
-
-/// What tests and the demo's own panel ask from outside: `POST /__control`.
-fn control(faults: &mut Faults, calls: &BTreeMap<String, u64>, mailbox: &mut Mailbox, ask: &Ask) -> Answer {
-    let wish: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
-    if let Some(failing) = Failing::read(&wish) {
-        faults.add(failing);
-    }
-    if wish.get("expire_history") == Some(&Value::Bool(true)) {
-        mailbox.expire_history();
-    }
-    let total: u64 = calls.values().sum();
-    Answer::ok(json!({"calls": total, "by_kind": calls, "sent": mailbox.sent(), "messages": mailbox.len()}))
 }
 
 /// Serves until the listener is dropped with its task.

@@ -196,7 +196,6 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
         ("wrong-id", "mount.failed"),
         ("silent", "mount.failed"),
         ("dies", "mount.failed"),
-        ("injects", "content.withheld"),
     ] {
         scene.open(name);
         let answer = scene.call(&format!("{name}.echo"), "x");
@@ -204,6 +203,11 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
         assert!(answer.body.to_string().len() < 2_000, "{name}");
         good();
     }
+    // An answer that is an attack: the agent gets words of ours, and a person can look at it.
+    scene.open("injects");
+    let withheld = scene.call("injects.echo", "x");
+    assert!(withheld.body["result"]["data"]["withheld"]["finding_id"].is_string(), "{withheld:?}");
+    assert!(!withheld.body.to_string().contains("attacker@evil"), "{withheld:?}");
     for name in ["endless", "huge", "dies"] {
         let mount = scene.until(name, |mount| mount["restarts"].as_u64() > Some(0));
         assert!(mount["reason"].is_string() || mount["state"] != "down", "{mount}");

@@ -136,25 +136,23 @@ fn the_shell_is_offered_ids_that_exist() {
     assert_eq!((silent.code, silent.stdout.as_str(), silent.stderr.as_str()), (0, "", ""), "without a gateway");
     assert!(!gate.works(&["--help"]).contains("complete "), "hidden");
 
-    let script = gate.bench.path("sluice.bash");
-    fs::write(&script, gate.works(&["completions", "bash"])).unwrap();
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_sluice")).parent().unwrap();
-    let line = format!(
-        "source {}; COMP_WORDS=(sluice holds cancel buf_); COMP_CWORD=3; _sluice_live sluice buf_ cancel; echo \"${{COMPREPLY[@]}}\"",
-        script.display()
-    );
-    let Ok(output) = Command::new("bash")
-        .args(["--norc", "-c", &line])
-        .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
-        .env("SLUICE_CONFIG", gate.path("sluice.yaml"))
-        .output()
-    else {
-        return; // A machine without bash has no use for its completions.
-    };
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        format!("{hold}\n"),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let bash = "source SCRIPT; COMP_WORDS=(sluice holds cancel buf_); COMP_CWORD=3; _sluice_live sluice buf_ cancel; \
+                echo \"${COMPREPLY[@]}\"";
+    let zsh = "compdef() { :; }; compadd() { print -l ${(P)2}; }; source SCRIPT; words=(sluice holds cancel buf_); \
+               CURRENT=4; _sluice_live";
+    for (shell, quiet, line) in [("bash", "--norc", bash), ("zsh", "-f", zsh)] {
+        let script = gate.bench.path(&format!("sluice.{shell}"));
+        fs::write(&script, gate.works(&["completions", shell])).unwrap();
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_sluice")).parent().unwrap();
+        let Ok(output) = Command::new(shell)
+            .args([quiet, "-c", &line.replace("SCRIPT", &script.display().to_string())])
+            .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+            .env("SLUICE_CONFIG", gate.path("sluice.yaml"))
+            .output()
+        else {
+            continue; // A machine without this shell has no use for its completions.
+        };
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said, format!("{hold}\n"), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }

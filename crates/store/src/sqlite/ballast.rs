@@ -48,6 +48,11 @@ impl Ballast {
         freed
     }
 
+    /// Whether it was given up and not made again yet.
+    pub fn is_away(&self) -> bool {
+        self.place == Place::Released
+    }
+
     /// Whether there is no stop that may still need the space: it was not given up, or is kept again.
     pub fn is_back(&mut self) -> bool {
         if self.place == Place::Released && make(&self.path) {

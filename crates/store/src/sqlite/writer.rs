@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use sluice_core::{Clock, NodeName};
 use tokio::sync::mpsc;
 
-use super::SqliteTx;
 use super::ballast::Ballast;
+use super::{LOG_PAGES, SqliteTx};
 use crate::desk::Errand;
 use crate::error::StoreError;
 
@@ -89,7 +89,7 @@ impl Writer {
             return answer(group, Some(fault));
         }
         // What was given up so that stops work is theirs until there is space again.
-        if lane == Lane::Ordinary && !self.ballast.is_back() {
+        if lane == Lane::Ordinary && !self.is_ballast_back() {
             return answer(group, Some(&StoreError::DiskFull));
         }
         let alone = group.len() == 1;
@@ -99,6 +99,12 @@ impl Writer {
             // One of them does not fit; the others must not suffer for it.
             Err(_) => group.into_iter().for_each(|errand| self.serve_alone(lane, errand)),
         }
+    }
+
+    /// Whether ordinary work may go on; if it may again, so may moving the log into the file.
+    fn is_ballast_back(&mut self) -> bool {
+        let was_away = self.ballast.is_away();
+        self.ballast.is_back() && (!was_away || self.tx.move_log_at(LOG_PAGES).is_ok())
     }
 
     fn serve_alone(&mut self, lane: Lane, errand: Box<dyn Errand<SqliteTx>>) {
@@ -117,6 +123,8 @@ impl Writer {
         let Self { tx, node, clock, .. } = self;
         let mut done = tx.commit_group(node, clock.as_ref(), group);
         if lane == Lane::Stop && matches!(done, Err(StoreError::DiskFull)) && self.ballast.release() {
+            // Moving the log into the file would take the space that the next stop needs.
+            tx.move_log_at(0)?;
             done = tx.commit_group(node, clock.as_ref(), group);
         }
         if let Err(fault) = &done

@@ -5,6 +5,7 @@ mod allowances;
 mod attempts;
 mod batches;
 mod calls;
+mod connections;
 mod doubt;
 pub mod egress;
 mod freezing;

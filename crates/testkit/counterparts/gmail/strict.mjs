@@ -1,13 +1,17 @@
 // The Google plugin of `emulate` on its own server, but strict: a token nobody gave out is refused.
 //   npm install --prefix <folder> (with the package.json beside this file), then
 //   <folder>/node_modules/.bin/node strict.mjs <folder> <port>
+// What it cannot do by itself is asked for at addresses of ours:
+//   POST /__fault {"path": "/messages/send$", "method": "POST", "status": 503, "headers": {}, "times": 1, "after": true}
+//        answers like this instead; with `after`, once the call was really carried out: a lost reply
+//   POST /__forget {"token": "…"}   that access token is refused from now on
 import { createRequire } from "node:module";
 import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const [, , folder, port] = process.argv;
-const modules = join(folder, "node_modules");
+const modules = join(resolve(folder), "node_modules");
 const load = (path) => import(pathToFileURL(path).href);
 const core = await load(join(modules, "@emulators/core/dist/index.js"));
 const yaml = createRequire(join(modules, "emulate/package.json"))("yaml");
@@ -26,5 +30,26 @@ const baseUrl = `http://127.0.0.1:${port}`;
 const server = core.createServer(google.googlePlugin, { port: Number(port), baseUrl, tokens });
 google.googlePlugin.seed?.(server.store, baseUrl);
 google.seedFromConfig?.(server.store, baseUrl, seed.google, server.webhooks);
-core.serve({ port: Number(port), hostname: "127.0.0.1", fetch: (request) => server.app.fetch(request) });
+
+const said = (value) => new Response(JSON.stringify(value), { headers: { "content-type": "application/json" } });
+let faults = [];
+
+async function answer(request) {
+  const { pathname } = new URL(request.url);
+  if (pathname === "/__fault") {
+    faults.push({ times: 1, ...(await request.json()) });
+    return said({ faults: faults.length });
+  }
+  if (pathname === "/__forget") return said({ known: server.tokenMap.delete((await request.json()).token) });
+  const fault = faults.find(
+    (one) => one.times > 0 && (!one.method || one.method === request.method) && new RegExp(one.path).test(pathname),
+  );
+  if (!fault) return server.app.fetch(request);
+  fault.times -= 1;
+  if (fault.after) await server.app.fetch(request);
+  const headers = { "content-type": "application/json", ...fault.headers };
+  return new Response(JSON.stringify(fault.body ?? {}), { status: fault.status, headers });
+}
+
+core.serve({ port: Number(port), hostname: "127.0.0.1", fetch: answer });
 console.log(`ready ${baseUrl}`);

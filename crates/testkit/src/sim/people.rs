@@ -131,6 +131,7 @@ impl Sim {
             reverses: None,
             by: None,
             door: None,
+            targets: Vec::new(),
         }
     }
 

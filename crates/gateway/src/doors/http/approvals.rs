@@ -62,7 +62,8 @@ async fn with_writes(gw: &Gateway, card: &Card) -> Result<ApprovalView, No> {
     let mut writes = Vec::new();
     for item in card.items.iter().take(SHOWN) {
         if let Some(hold) = gw.store.hold(item.hold).await? {
-            writes.push(HoldView::whole(&hold));
+            let targets = gw.store.targets_of(hold.id).await?;
+            writes.push(HoldView::whole(&hold, targets));
         }
     }
     let mut view = ApprovalView::of(card, writes);

@@ -243,6 +243,7 @@ pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
         service: visit.asked("service")?,
         states,
         session: visit.asked("session_id")?,
+        ended_since: None,
         newest_first: true,
     })
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, ApprovalId, HoldId, Span, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, HoldId, Span, Timestamp};
 use sluice_store::{HoldFilter, Settle, Timing, Word};
 
 use super::calls::{filter, stop};
@@ -32,7 +32,8 @@ pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
 /// `GET /v1/holds/{buffer_id}`.
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let hold = find(&visit).await?;
-    Ok(Reply::json(200, &HoldView::whole(&hold)))
+    let targets = visit.gw.store.targets_of(hold.id).await?;
+    Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
 }
 
 /// `POST /v1/holds/{buffer_id}/cancel`.
@@ -109,27 +110,33 @@ pub enum SettleWord {
 pub(super) async fn settle(mut visit: Visit) -> Result<Reply, No> {
     let SettleBody { word, evidence, version } = visit.take()?;
     let hold = find(&visit).await?;
-    let tier = policy::look_again(&visit.gw, &hold).await?.tier;
     let word = match word {
         SettleWord::Happened => Word::Happened { evidence: evidence.unwrap_or_else(|| "a person said so".into()) },
         SettleWord::Again => Word::Again,
         SettleWord::GiveUp => Word::GiveUp,
     };
-    let ids = visit.gw.ids.as_ref();
+    let hold = settled(&visit.gw, &hold, version, (word, visit.actor()?)).await?;
+    Ok(Reply::json(200, &HoldView::of(&hold)))
+}
+
+/// Takes a person's word on a write they saw at this version.
+pub(super) async fn settled(gw: &Gateway, hold: &Hold, version: u64, (word, by): (Word, Actor)) -> Result<Hold, No> {
+    let tier = policy::look_again(gw, hold).await?.tier;
+    let ids = gw.ids.as_ref();
     let settle = Settle {
         hold: hold.id,
         version,
-        by: visit.actor()?,
+        by,
         word,
         tier,
         approval: ApprovalId::mint(ids),
         message: MessageId::mint(ids),
-        expiry: visit.gw.config.approvals.expiry,
+        expiry: gw.config.approvals.expiry,
     };
-    let hold = visit.gw.store.settle(settle).await.map_err(missing)?;
-    visit.gw.moved(hold.id);
-    visit.gw.due.notify_one();
-    Ok(Reply::json(200, &HoldView::of(&hold)))
+    let hold = gw.store.settle(settle).await.map_err(missing)?;
+    gw.moved(hold.id);
+    gw.due.notify_one();
+    Ok(hold)
 }
 
 /// Which writes to take back.
@@ -187,14 +194,15 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
     }
     if let Some(agent) = &undo.agent {
         let since = undo.since_ms.ok_or_else(|| No::saying(Code::SchemaWrongType, "say since when: `since_ms`"))?;
-        // Ids start with the time, so the first of that moment is where to begin.
-        let first = u128::from(u64::try_from(since.max(0)).unwrap_or(0)) << 80;
-        let mut after = HoldId::from_bits(first);
+        // By when they were done, not by when they were asked for: a write may have waited for a person in between.
+        let ended_since = Some(Timestamp::from_millis(since));
+        let mut after = None;
         loop {
-            let filter = HoldFilter { agent: Some(agent.clone()), states: vec!["done"], ..HoldFilter::default() };
-            let page = gw.store.holds_page(filter, Some(after), 200).await?;
+            let agent = Some(agent.clone());
+            let filter = HoldFilter { agent, states: vec!["done"], ended_since, ..HoldFilter::default() };
+            let page = gw.store.holds_page(filter, after, 200).await?;
             let Some(last) = page.last() else { break };
-            after = last.id;
+            after = Some(last.id);
             holds.extend(page.into_iter().filter(|hold| hold.reverses.is_none()));
             if holds.len() > MOST {
                 return Err(No::saying(Code::SchemaWrongType, "more than 1000 writes: choose a later moment"));
@@ -206,7 +214,7 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
     Ok(holds)
 }
 
-async fn find(visit: &Visit) -> Result<Hold, No> {
+pub(super) async fn find(visit: &Visit) -> Result<Hold, No> {
     let hold = visit.gw.store.hold(visit.part("buffer_id")?).await?;
     hold.ok_or_else(|| No::new(Code::HoldNotFound))
 }

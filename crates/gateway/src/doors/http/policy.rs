@@ -3,15 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use sluice_core::ids::SessionId;
 use sluice_core::policy::{Policy, Question};
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, CapabilityName, HoldId, Span};
+use sluice_core::target::origins;
+use sluice_core::{Action, AgentName, CapabilityName, HoldId, Span};
 
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::Page;
+use super::views::{Page, TargetView};
 use crate::loops::policy::reload_in_turn;
+use crate::rooms::origin;
 use crate::services::CHECKED;
+use crate::value::put;
 use crate::{Gateway, No, policies};
 
 /// Most held writes one replay looks at.
@@ -109,14 +113,40 @@ pub struct Explain {
     /// With which arguments.
     #[serde(default)]
     pub arguments: Map<String, Value>,
+    /// In which session: its task, what it was shown, and whether it is tainted.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub session_id: Option<SessionId>,
 }
 
 /// `POST /v1/policy/explain`.
 pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
-    let Explain { agent, capability, arguments } = visit.take()?;
-    let policy = visit.gw.policy.get();
-    let question = Question::new(&agent, &capability, &arguments, visit.gw.now());
-    Ok(Reply::json(200, &policy.explain(&question)))
+    let Explain { agent, capability, arguments, session_id } = visit.take()?;
+    let gw = &visit.gw;
+    let session = match session_id {
+        Some(id) => gw.store.session(id).await?.filter(|session| session.agent == agent),
+        None => None,
+    };
+    if session_id.is_some() && session.is_none() {
+        return Err(No::new(Code::IdentitySession));
+    }
+    // A call that was only checked is explained under the name it would be carried out under.
+    let name = capability.as_str().strip_prefix(CHECKED).map(CapabilityName::new);
+    let capability = name.and_then(Result::ok).unwrap_or(capability);
+    let action = Action::custom(capability.clone(), agent.clone(), Value::Object(arguments.clone()));
+    let targets = match action {
+        Ok(action) => origin::of(gw, &action, session.as_ref()).await?,
+        Err(_) => Vec::new(),
+    };
+    let named = session_id.map(|id| id.to_string());
+    let mut question = Question::new(&agent, &capability, &arguments, gw.now());
+    question.session = named.as_deref();
+    question.tainted = session.as_ref().is_some_and(|session| session.tainted_at.is_some());
+    question.targets = Some(origins(&targets));
+    let mut explained = serde_json::to_value(gw.policy.get().explain(&question)).unwrap_or_default();
+    let targets: Vec<TargetView> = targets.into_iter().map(TargetView::from).collect();
+    put(&mut explained, "targets", serde_json::to_value(targets).unwrap_or_default());
+    Ok(Reply::json(200, &explained))
 }
 
 /// What other rules would have done.
@@ -182,7 +212,8 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
             let name = hold.action.capability().as_str();
             let name = name.strip_prefix(CHECKED).unwrap_or(name);
             let Ok(name) = CapabilityName::new(name) else { continue };
-            let question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            let mut question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            question.targets = Some(origins(&gw.store.targets_of(hold.id).await?));
             let (now, then) = (current.judge(&question), other.judge(&question));
             if now.tier == then.tier {
                 continue;

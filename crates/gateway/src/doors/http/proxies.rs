@@ -9,7 +9,7 @@ use sluice_store::{ProxyTask, Standing, StoreError, TaskState};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
-use crate::proxies::{Found, ProxyService};
+use crate::proxies::{Found, ProxyService, rotation};
 use crate::{Gateway, No};
 
 /// Tasks shown with a proxy.
@@ -39,6 +39,9 @@ pub struct ProxyView {
     pub archives: Vec<String>,
     /// Drafts by state.
     pub drafts: std::collections::BTreeMap<String, usize>,
+    /// When its credential is to be replaced, if it has a lasting account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotate_by: Option<String>,
 }
 
 /// One task.
@@ -106,6 +109,10 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
         *drafts.entry(draft.state).or_insert(0) += 1;
     }
     let archived = workspace.map(|workspace| workspace.archived()).unwrap_or_default();
+    let rotation = match declared {
+        Some(declared) => rotation::of(gw, declared).await?,
+        None => None,
+    };
     Ok(ProxyView {
         name: name.to_owned(),
         service: declared.map(|proxy| proxy.service.clone()).unwrap_or_default(),
@@ -119,6 +126,7 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
         tasks: tasks.iter().map(task_view).collect(),
         archives: archived.into_iter().map(|archived| archived.name).collect(),
         drafts,
+        rotate_by: rotation.map(|rotation| rotation.due.to_string()),
     })
 }
 

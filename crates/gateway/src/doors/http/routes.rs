@@ -2,11 +2,14 @@
 
 mod admin;
 mod calls;
+mod dead;
+mod findings;
 mod gate;
 mod mounts;
 mod out;
 mod people;
 mod proxies;
+mod services;
 
 use sluice_core::refusal::Code;
 use sluice_store::Role;
@@ -110,7 +113,18 @@ const CALL: [Code; 61] = [
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    [calls::ROUTES, people::ROUTES, gate::ROUTES, admin::ROUTES, out::ROUTES, proxies::ROUTES, mounts::ROUTES]
-        .into_iter()
-        .flatten()
+    [
+        calls::ROUTES,
+        people::ROUTES,
+        gate::ROUTES,
+        admin::ROUTES,
+        out::ROUTES,
+        proxies::ROUTES,
+        dead::ROUTES,
+        services::ROUTES,
+        findings::ROUTES,
+        mounts::ROUTES,
+    ]
+    .into_iter()
+    .flatten()
 }

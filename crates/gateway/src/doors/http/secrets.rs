@@ -89,7 +89,7 @@ fn kind(kind: Option<String>) -> Result<Option<String>, No> {
     }
 }
 
-fn value(Hidden(text): Hidden) -> Secret {
+pub(super) fn value(Hidden(text): Hidden) -> Secret {
     Secret::new(text.as_bytes().to_vec())
 }
 

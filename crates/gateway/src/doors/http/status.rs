@@ -12,6 +12,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::{FreezeView, Page};
 use crate::No;
+use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
@@ -49,6 +50,8 @@ pub struct StatusView {
     pub listeners: usize,
     /// How workers are locked in.
     pub sandbox: SandboxView,
+    /// Services that are connected.
+    pub services: Vec<ConnectionView>,
     /// Mounted servers that are not open, and tools of theirs that wait for a person.
     pub mounts: Vec<MountStatus>,
 }
@@ -124,6 +127,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         audit,
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
+        services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
         mounts: mounts(gw),
     };
     Ok(Reply::json(200, &view))

@@ -6,6 +6,7 @@ use serde_json::Value;
 use sluice_core::Timestamp;
 use sluice_core::approval::{ApprovalState, Subject};
 use sluice_core::hold::{Hold, HoldState};
+use sluice_core::target::Traced;
 use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 
 use crate::rooms::answer::{Answer, status};
@@ -137,6 +138,30 @@ pub struct HoldView {
     /// What it does, for those who may see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
+    /// Who or where it reaches, and where each of these was first met.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetView>,
+}
+
+/// A target of a write.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TargetView {
+    /// The argument it stands in.
+    pub argument: String,
+    /// As the write has it.
+    pub value: String,
+    /// `asked` for by the user, `known`, `seen` in outside text, or `new`.
+    pub origin: String,
+    /// The outside text it was met in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl From<Traced> for TargetView {
+    fn from(traced: Traced) -> Self {
+        let origin = traced.origin.as_str().into();
+        Self { argument: traced.argument, value: traced.value, origin, source: traced.source }
+    }
 }
 
 /// A question put to people.
@@ -396,13 +421,15 @@ impl HoldView {
             digest: hold.action.digest().to_string(),
             version: hold.version,
             arguments: None,
+            targets: Vec::new(),
         }
     }
 
     /// The same with what it does.
     #[must_use]
-    pub fn whole(hold: &Hold) -> Self {
-        Self { arguments: Some(Value::Object(hold.action.arguments().clone())), ..Self::of(hold) }
+    pub fn whole(hold: &Hold, targets: Vec<Traced>) -> Self {
+        let arguments = Some(Value::Object(hold.action.arguments().clone()));
+        Self { arguments, targets: targets.into_iter().map(TargetView::from).collect(), ..Self::of(hold) }
     }
 }
 

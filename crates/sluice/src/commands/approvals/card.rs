@@ -21,6 +21,7 @@ pub(super) fn why(client: &Client, approval: &Value) -> Option<Value> {
     let first = writes(approval).first()?;
     let body = json!({
         "agent": first.get("agent"), "capability": first.get("capability"), "arguments": first.get("arguments"),
+        "session_id": first.get("session_id"),
     });
     // The card is worth showing without it: a write only checked has a name the rules do not know.
     client.ask(&Ask::post("/v1/policy/explain").body(body)).ok()
@@ -39,6 +40,7 @@ pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -
     for write in writes(approval) {
         line("what", shown(write, "capability"))?;
         arguments(write, screen)?;
+        origins(write, screen)?;
     }
     if let Some(request) = approval.get("request") {
         return wish(approval, request, screen);
@@ -85,6 +87,7 @@ pub(crate) fn write(hold: &Value, screen: &Screen) -> Result<(), Failure> {
     line("who", format!("{}, at {}", shown(hold, "agent"), shown(hold, "service")))?;
     line("what", shown(hold, "capability"))?;
     arguments(hold, screen)?;
+    origins(hold, screen)?;
     line("state", shown(hold, "state"))?;
     line("tier", shown(hold, "tier"))?;
     line("since", shown(hold, "admitted_at"))?;
@@ -137,6 +140,20 @@ fn arguments(write: &Value, screen: &Screen) -> Result<(), Failure> {
             }
             value => screen.line(format_args!("  {name:<12} {}", visible::value(value)))?,
         }
+    }
+    Ok(())
+}
+
+/// Where each target comes from.
+fn origins(write: &Value, screen: &Screen) -> Result<(), Failure> {
+    for target in write.get("targets").and_then(Value::as_array).into_iter().flatten() {
+        let words = match text(target, "origin") {
+            "asked" => "asked for in the task".to_owned(),
+            "known" => "known".to_owned(),
+            "seen" => format!("SEEN in outside text ({})", shown(target, "source")),
+            _ => "NEW, met nowhere before".to_owned(),
+        };
+        screen.line(format_args!("origin    {} {}: {words}", shown(target, "argument"), shown(target, "value")))?;
     }
     Ok(())
 }

@@ -44,6 +44,12 @@ impl Oauth {
         token
     }
 
+    /// Nothing that was given out works any more: the owner took the permission back.
+    pub fn revoke_all(&mut self) {
+        self.access.clear();
+        self.refresh.clear();
+    }
+
     // The demo's secrets protect a mailbox of made-up mail, so a counter is secret enough.
     fn name(&mut self, what: &str) -> String {
         self.given += 1;

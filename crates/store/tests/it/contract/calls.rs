@@ -30,6 +30,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         notify: None,
         door: None,
         findings: None,
+        origins: None,
     }
 }
 

@@ -178,13 +178,15 @@ fn a_use_and_a_wish_for_a_new_value_are_on_record_by_name() {
         let entry = checker::entries(world).into_iter().find(|entry| entry.fact.kind == "secret.used").unwrap();
         assert_eq!((entry.fact.detail["secret"].as_str(), entry.fact.detail["connection"].as_str()), ("key", "web"));
         let message = MessageId::mint(world.ids.as_ref());
-        let clerk = sluice_core::AgentName::new("clerk").unwrap();
+        let clerk = agent("clerk");
         for _ in 0..2 {
             let asked = world.store.ask_rotation(message, name("key"), "expiring".into(), clerk.clone());
             world.wait(asked).unwrap();
         }
         let told = messages(world, "secret.rotation_asked");
         assert_eq!((told.len(), told[0].body["secret"].as_str()), (1, Some("key")));
+        let asked = |entry: &sluice_core::audit::Entry| entry.fact.kind == "secret.rotation_asked";
+        assert_eq!(checker::entries(world).iter().filter(|entry| asked(entry)).count(), 1, "asked once");
         let missing = world.store.ask_rotation(message, name("none"), "expiring".into(), clerk);
         assert_eq!(code(world.wait(missing)), "store.not_found");
     });

@@ -94,6 +94,7 @@ impl Stage for Theirs {
 fn the_adapter_keeps_its_promises_at_somebody_elses_gmail() {
     #[expect(clippy::disallowed_methods, reason = "a test: where its counterpart is comes from outside")]
     let Ok(address) = std::env::var("SLUICE_TEST_GMAIL_EMULATOR") else {
+        assert!(std::env::var("SLUICE_TEST_STRICT").is_err(), "SLUICE_TEST_GMAIL_EMULATOR is not set");
         drop(writeln!(std::io::stderr(), "skipped: SLUICE_TEST_GMAIL_EMULATOR is not set"));
         return;
     };

@@ -1,0 +1,158 @@
+//! Targets: who or where or how much a call is about, and where each of them was first met.
+//!
+//! Takes the arguments of a call; gives its targets, from the manifest of its capability or, where there is none, by
+//! name and shape. Takes texts; answers whether a target stands in them. Promise: a target is compared whole, never as
+//! a part of a longer value; what cannot be told is a target nobody has met; the same question gets the same answer.
+
+mod find;
+mod values;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::ids::AgentName;
+use crate::policy::{Origin, Origins};
+
+pub use find::{of_capability, of_unknown};
+pub use values::Text;
+
+/// Most targets that are told apart; a call with more has one more that nobody has met.
+pub const MOST: usize = 200;
+/// Most values of one outside text that are remembered.
+const MET: usize = 20_000;
+
+/// One target of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The argument it stands in: `to`, `attendees[1]`, `body` for an address inside a text.
+    pub argument: String,
+    /// As the call has it.
+    pub value: String,
+    /// Its parts in their normal spelling; none for what cannot be compared.
+    forms: Vec<String>,
+    /// Whether it says how much: an amount that was fine once is not known for ever.
+    amount: bool,
+}
+
+/// A target and where it was first met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traced {
+    /// The argument it stands in.
+    pub argument: String,
+    /// As the call has it, cut to a length that can be shown.
+    pub value: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The outside text it was met in, as the gateway names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What a yes of a person makes known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub print: Option<String>,
+}
+
+/// The origins of traced targets.
+#[must_use]
+pub fn origins(traced: &[Traced]) -> Origins {
+    traced.iter().map(|target| target.origin).collect()
+}
+
+impl Target {
+    pub(crate) fn new(argument: &str, value: &str, amount: bool) -> Self {
+        let forms = values::forms(value);
+        Self { argument: argument.to_owned(), value: value.to_owned(), forms, amount }
+    }
+
+    /// A target nobody can have met.
+    pub(crate) fn unreadable(argument: &str) -> Self {
+        Self { argument: argument.to_owned(), value: String::new(), forms: Vec::new(), amount: false }
+    }
+
+    /// Whether it is the same as a value someone wrote down, such as a line of the configuration: the value itself,
+    /// `@domain` for every address there, or a folder (ending in a slash) for everything below it.
+    #[must_use]
+    pub fn is(&self, written: &str) -> bool {
+        let [form] = self.forms.as_slice() else {
+            return !self.forms.is_empty() && self.forms == values::forms(written);
+        };
+        if let Some(domain) = written.strip_prefix('@') {
+            return values::is_address(form)
+                && form.rsplit_once('@').is_some_and(|(_, own)| own.eq_ignore_ascii_case(domain));
+        }
+        if written.starts_with('/') && written.ends_with('/') {
+            return !form.contains("/../") && form.starts_with(written) && form.len() > written.len();
+        }
+        self.forms == values::forms(written)
+    }
+
+    /// What the store remembers of a target people have approved for an agent; nothing for amounts and for what
+    /// cannot be compared.
+    #[must_use]
+    pub fn print(&self, agent: &AgentName) -> Option<String> {
+        if self.forms.is_empty() || self.amount {
+            return None;
+        }
+        let mut hash = Sha256::new_with_prefix(b"sluice known target 1\0");
+        hash.update(agent.as_str());
+        for form in &self.forms {
+            hash.update((form.len() as u64).to_be_bytes());
+            hash.update(form);
+        }
+        Some(crate::hex::encode(&hash.finalize()))
+    }
+
+    /// As recorded, with its origin.
+    #[must_use]
+    pub fn traced(&self, agent: &AgentName, origin: Origin, source: Option<String>) -> Traced {
+        let mut value: String = self.value.chars().take(500).collect();
+        if value.len() < self.value.len() {
+            value.push('…');
+        }
+        Traced { argument: self.argument.clone(), value, origin, source, print: self.print(agent) }
+    }
+}
+
+/// What one outside text holds, as numbers that only this session can make.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Met(Vec<u64>);
+
+impl Met {
+    /// The values of a text.
+    #[must_use]
+    pub fn of(text: &str, session: u128) -> Self {
+        let text = Text::new(text);
+        let mut numbers: Vec<u64> = text.all().take(MET).map(|form| number(form, session)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Self(numbers)
+    }
+
+    /// Whether a target stands in it: all of its parts.
+    #[must_use]
+    pub fn has(&self, target: &Target, session: u128) -> bool {
+        !target.forms.is_empty() && target.forms.iter().all(|form| self.0.binary_search(&number(form, session)).is_ok())
+    }
+
+    /// For the store.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|number| number.to_be_bytes()).collect()
+    }
+
+    /// From the store.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let (numbers, _) = bytes.as_chunks::<8>();
+        Self(numbers.iter().map(|number| u64::from_be_bytes(*number)).collect())
+    }
+}
+
+fn number(form: &str, session: u128) -> u64 {
+    let hash = Sha256::new_with_prefix(b"sluice met 1\0").chain_update(session.to_be_bytes()).chain_update(form);
+    let hash: [u8; 32] = hash.finalize().into();
+    hash.first_chunk::<8>().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use super::*;
+use crate::capability::Catalogue;
+use crate::ids::CapabilityName;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn unknown(arguments: &Value) -> Vec<(String, String)> {
+    let Value::Object(map) = arguments else { panic!() };
+    of_unknown(map).into_iter().map(|target| (target.argument, target.value)).collect()
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn asked(task: &str, value: &str) -> bool {
+    Text::new(task).holds(&Target::new("x", value, false))
+}
+
+#[test]
+fn a_target_is_asked_for_only_as_a_whole_value() {
+    for (task, value) in [
+        ("Send the minutes to ana@corp.example, please.", "ana@corp.example"),
+        ("Send the minutes to <Ana@Corp.example>.", "ana@corp.example"),
+        ("Reply to Bob's mail", "Bob"),
+        ("Post it in #general!", "general"),
+        ("Open (https://docs.example/Start).", "https://docs.example/Start"),
+        ("Summarise www.docs.example", "https://www.docs.example/"),
+        ("Pay $1,200.50 to DE89370400440532013000", "$1,200.5"),
+        ("Pay $1,200.50 to DE89370400440532013000", "DE89370400440532013000"),
+        ("Book a room at the Riverside View Hotel.", "Riverside View Hotel"),
+        ("Read [the start](https://docs.example/Start).", "docs.example/Start"),
+        ("Mail a@x.example,b@x.example", "b@x.example"),
+    ] {
+        assert!(asked(task, value), "{task} / {value}");
+    }
+    for (task, value) in [
+        ("Send it to ana@corp.example", "corp.example"),
+        ("Send it to ana@corp.example", "na@corp.example"),
+        ("Send it to ana@corp.example", "ana@corp.example.evil.net"),
+        ("Send it to ana@corp.example.evil.net", "ana@corp.example"),
+        ("Open www.docs.example", "www.docs.example/steal?x=1"),
+        ("Open www.docs.example/a?b=c", "www.docs.example"),
+        ("Open bit.ly/AbC", "bit.ly/abc"),
+        ("Open https://good.example/?to=evil.example", "evil.example"),
+        ("Open https://good.example/a,evil.example", "evil.example"),
+        ("Pay 50 to Bob", "5"),
+        ("Pay 50 to Bob", "500"),
+        ("Pay 50 to Bob", "Bo"),
+        ("Book the Riverside View Hotel", "Riverside Hotel"),
+        ("Book the Riverside View Hotel", "Riverside View Hotel Annex"),
+        ("Send it to alice", "аlice"),
+        ("", ""),
+        ("...", "."),
+    ] {
+        assert!(!asked(task, value), "{task} / {value}");
+    }
+}
+
+#[test]
+fn a_bare_number_names_something_only_where_it_is_called_one() {
+    assert!(!asked("What do we do on June 13?", "13") && asked("Delete the file with ID '13'.", "13"));
+    let amount = |task: &str, value: &str| Text::new(task).holds(&Target::new("amount", value, true));
+    assert!(amount("Pay 13 to Bob", "13.0") && !amount("Pay 13 to Bob", "130"));
+}
+
+#[test]
+fn a_manifest_says_which_arguments_are_targets() {
+    let catalogue = Catalogue::builtin().unwrap();
+    let spec = catalogue.get(&CapabilityName::new("email.send").unwrap()).unwrap();
+    let Value::Object(arguments) = json!({
+        "to": "Ana <ana@corp.example>, bob@corp.example", "cc": ["not an address"], "subject": "see www.evil.example",
+        "body": "x",
+    }) else {
+        panic!()
+    };
+    let targets = of_capability(spec, &arguments);
+    let shown: Vec<_> = targets.iter().map(|t| (t.argument.as_str(), t.value.as_str())).collect();
+    assert_eq!(shown, [("to", "ana@corp.example"), ("to", "bob@corp.example"), ("cc", "")]);
+    assert!(!Text::new("not an address").holds(&targets[2]), "what cannot be read was asked for by nobody");
+}
+
+#[test]
+fn the_targets_of_an_unknown_tool_are_found_by_name_and_shape() {
+    assert_eq!(
+        unknown(&json!({
+            "recipient": "US133000000121212121212", "amount": 50.0, "subject": "Rent", "date": "2022-01-01",
+            "recurring": true,
+        })),
+        pairs(&[("amount", "50.0"), ("recipient", "US133000000121212121212")])
+    );
+    assert_eq!(
+        unknown(&json!({"recipient": "Alice", "body": "look at www.secure-252.example, or mail x@evil.example. Tea?"})),
+        pairs(&[("body", "www.secure-252.example"), ("body", "x@evil.example"), ("recipient", "Alice")])
+    );
+    assert_eq!(
+        unknown(
+            &json!({"message_id": "13", "eventTitle": "Lunch", "start_time": "delete everything", "end_time": "2024-05-19 13:00"})
+        ),
+        pairs(&[("message_id", "13"), ("start_time", "delete everything")])
+    );
+    assert_eq!(
+        unknown(&json!({"people": [{"name": "Bob", "note": "call +1 555-123-4567"}], "to": []})),
+        pairs(&[("people[0].name", "Bob"), ("people[0].note", "555-123-4567")])
+    );
+}
+
+#[test]
+fn too_many_or_too_deep_is_a_target_nobody_has_met() {
+    let many: Vec<String> = (0..1000).map(|n| format!("p{n}")).collect();
+    let Value::Object(map) = json!({"to": many}) else { panic!() };
+    let found = of_unknown(&map);
+    assert_eq!((found.len(), found.last().unwrap().value.as_str()), (MOST + 1, ""));
+    let deep = (0..50).fold(json!("x"), |inner, _| json!([inner]));
+    let Value::Object(map) = json!({"to": deep}) else { panic!() };
+    assert!(of_unknown(&map).iter().any(|target| target.forms.is_empty()));
+}
+
+#[test]
+fn what_was_met_is_found_again_and_only_in_its_own_session() {
+    let met = Met::of("Please wire it to evil@example.net (Mallory Smith)", 1);
+    let target = |value: &str| Target::new("to", value, false);
+    assert!(met.has(&target("evil@example.net"), 1) && met.has(&target("Mallory Smith"), 1));
+    assert!(!met.has(&target("evil@example.net"), 2), "numbers of another session say nothing");
+    assert!(!met.has(&target("example.net"), 1) && !met.has(&target(""), 1));
+    assert_eq!(Met::from_bytes(&met.to_bytes()), met);
+}
+
+#[test]
+fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
+    let target = |value: &str| Target::new("to", value, false);
+    assert!(target("Ana@corp.example").is("ana@corp.example") && target("ana@corp.example").is("@corp.example"));
+    assert!(!target("ana@evil.corp.example").is("@corp.example") && !target("corp.example").is("@corp.example"));
+    assert!(target("/work/a/b").is("/work/") && !target("/work/../etc/passwd").is("/work/"));
+    assert!(!target("/workshop/a").is("/work/") && !target("/work/").is("/work/"));
+    let agent = AgentName::new("clerk").unwrap();
+    assert_eq!(target("Ana@corp.example").print(&agent), target("ana@corp.example").print(&agent));
+    assert_ne!(
+        target("ana@corp.example").print(&agent),
+        target("ana@corp.example").print(&AgentName::new("b").unwrap())
+    );
+    assert_eq!(Target::new("amount", "50", true).print(&agent), None, "an amount is not known for ever");
+    assert_eq!(Target::unreadable("to").print(&agent), None);
+}
+
+proptest! {
+    #[test]
+    fn a_value_in_a_longer_one_is_never_asked_for(value in "[a-z]{3,8}@[a-z]{3,8}\\.[a-z]{2,3}", before in "[a-z0-9]{1,3}", after in "[a-z0-9]{1,3}") {
+        let longer = format!("mail {before}{value} and {value}{after} and {before}.{value} and {value}.{after}");
+        prop_assert!(!asked(&longer, &value), "{longer} / {value}");
+        let whole = format!("mail ({value}), now");
+        prop_assert!(asked(&whole, &value));
+    }
+
+    #[test]
+    fn any_text_is_cut_without_trouble(text in "\\PC{0,200}") {
+        let met = Met::of(&text, 7);
+        prop_assert_eq!(Met::from_bytes(&met.to_bytes()), met);
+        let Value::Object(map) = json!({"x": &text, "body": &text}) else { unreachable!() };
+        let _found = of_unknown(&map);
+    }
+}

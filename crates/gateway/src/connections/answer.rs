@@ -1,0 +1,279 @@
+//! A worker's answer, read. What is not one of the known shapes is no answer.
+//!
+//! Takes the JSON of a report, gives the words the executor acts on. Promise: only what an adapter calls not done or
+//! refused is called so; whatever cannot be read counts as unclear.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+use sluice_core::mail::Mail;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Timestamp, hex};
+use sluice_store::replica::Change;
+
+use crate::services::{Found, Performed, Prepared, Trouble};
+
+/// Why something did not happen, in the adapter's words.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Why {
+    pub cause: String,
+    pub text: String,
+    pub retry_after_s: Option<u64>,
+}
+
+impl Why {
+    /// Whether the service no longer takes our credential.
+    pub fn needs_reauth(&self) -> bool {
+        self.cause == "needs_reauth"
+    }
+
+    /// The refusal people and agents meet.
+    pub fn refusal(&self) -> Refusal {
+        let code = match self.cause.as_str() {
+            "needs_reauth" => Code::ExecuteReconnect,
+            "rate_limited" => Code::EgressLimit,
+            "unavailable" => Code::EgressBreaker,
+            "denied" => Code::EgressNotAllowed,
+            _ => Code::ExecuteRefused,
+        };
+        Refusal::new(code).with_text(&self.text)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct DoneSaid {
+    receipt: String,
+    result: Value,
+    after: Option<String>,
+    undo_until: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BeforeSaid {
+    state: String,
+    print: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct PreparedSaid {
+    handle: Option<String>,
+    before: Option<BeforeSaid>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TroubleSaid {
+    NotDone(Why),
+    Refused(Why),
+    Unclear,
+}
+
+/// One page of changes, without them.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PageSaid {
+    pub next: String,
+    pub more: bool,
+    pub progress: Option<ProgressSaid>,
+    pub changes: usize,
+}
+
+/// How far a first copy is.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct ProgressSaid {
+    pub done: u64,
+    pub total: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Said {
+    Account(Option<String>),
+    Page(PageSaid),
+    Expired(serde::de::IgnoredAny),
+    Later(Why),
+    Stopped(Why),
+    Prepared(PreparedSaid),
+    Done(DoneSaid),
+    Trouble(TroubleSaid),
+    Applied(DoneSaid),
+    Absent(serde::de::IgnoredAny),
+    Unknown(serde::de::IgnoredAny),
+    Print(String),
+}
+
+/// What a worker said.
+#[derive(Debug)]
+pub(super) struct Answer(Option<Said>);
+
+/// Why there is no page, or no account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SyncNo {
+    Expired,
+    Later(Why),
+    Stopped(Why),
+    Nonsense,
+}
+
+impl Answer {
+    pub fn read(said: Value) -> Self {
+        Self(serde_json::from_value(said).ok())
+    }
+
+    /// Whether the job may be done once more after a refused credential: it provably did nothing, or only looked.
+    pub fn may_be_asked_again(&self) -> bool {
+        match &self.0 {
+            Some(Said::Trouble(TroubleSaid::NotDone(why)) | Said::Stopped(why)) => why.needs_reauth(),
+            Some(Said::Unknown(_)) => true,
+            _ => false,
+        }
+    }
+
+    pub fn account(self) -> Result<Option<String>, SyncNo> {
+        match self.0 {
+            Some(Said::Account(account)) => Ok(account),
+            other => Err(sync_no(other)),
+        }
+    }
+
+    pub fn page(self) -> Result<PageSaid, SyncNo> {
+        match self.0 {
+            Some(Said::Page(page)) => Ok(page),
+            other => Err(sync_no(other)),
+        }
+    }
+
+    pub fn prepared(self) -> Result<Prepared, Trouble> {
+        let Some(Said::Prepared(PreparedSaid { handle, before })) = self.0 else { return Err(self.trouble()) };
+        let before =
+            before.map(|BeforeSaid { state, print }| Some((STANDARD.decode(state).ok()?, fingerprint(&print)?)));
+        match before {
+            Some(None) => Err(nonsense()),
+            before => Ok(Prepared { handle, before: before.flatten() }),
+        }
+    }
+
+    pub fn done(self) -> Result<Performed, Trouble> {
+        match self.0 {
+            Some(Said::Done(done)) => performed(done).ok_or(Trouble::Unclear),
+            _ => Err(self.trouble()),
+        }
+    }
+
+    pub fn found(self) -> Found {
+        match self.0 {
+            Some(Said::Applied(done)) => performed(done).map_or(Found::Unknown, Found::Applied),
+            Some(Said::Absent(_)) => Found::Absent,
+            _ => Found::Unknown,
+        }
+    }
+
+    pub fn print(self) -> Result<Fingerprint, Trouble> {
+        match self.0 {
+            Some(Said::Print(print)) => fingerprint(&print).ok_or_else(nonsense),
+            _ => Err(self.trouble()),
+        }
+    }
+
+    fn trouble(self) -> Trouble {
+        match self.0 {
+            Some(Said::Trouble(TroubleSaid::NotDone(why))) => Trouble::NotDone(why.refusal()),
+            Some(Said::Trouble(TroubleSaid::Refused(why))) => Trouble::Refused(why.refusal()),
+            _ => Trouble::Unclear,
+        }
+    }
+}
+
+fn sync_no(said: Option<Said>) -> SyncNo {
+    match said {
+        Some(Said::Expired(_)) => SyncNo::Expired,
+        Some(Said::Later(why)) => SyncNo::Later(why),
+        Some(Said::Stopped(why)) => SyncNo::Stopped(why),
+        _ => SyncNo::Nonsense,
+    }
+}
+
+fn nonsense() -> Trouble {
+    Trouble::NotDone(Refusal::new(Code::WorkerCrashed).with_text("the worker reported nonsense"))
+}
+
+fn fingerprint(text: &str) -> Option<Fingerprint> {
+    Fingerprint::from_bytes(&hex::decode::<32>(text)?)
+}
+
+fn performed(said: DoneSaid) -> Option<Performed> {
+    let DoneSaid { receipt, result, after, undo_until } = said;
+    let after = match after {
+        None => None,
+        Some(text) => Some(fingerprint(&text)?),
+    };
+    Some(Performed { receipt, result, after, undo_until: undo_until.map(Timestamp::from_millis) })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Item {
+    Put(Box<Mail>),
+    Labels { id: String, labels: Vec<String> },
+    Gone(String),
+    LabelNames(Vec<(String, String)>),
+}
+
+/// One change of the copy, as a worker hands it over.
+pub(super) fn change(item: Value) -> Option<Change> {
+    let is_id = |id: &str| !id.is_empty() && id.len() <= 256 && !id.contains(char::is_whitespace);
+    let item: Item = serde_json::from_value(item).ok()?;
+    match item {
+        Item::Put(mail) => {
+            let sound = is_id(&mail.id) && is_id(&mail.thread) && mail.labels.iter().all(|label| is_id(label));
+            sound.then_some(Change::Put(mail))
+        }
+        Item::Labels { id, labels } => {
+            (is_id(&id) && labels.iter().all(|label| is_id(label))).then_some(Change::Labels { id, labels })
+        }
+        Item::Gone(id) => is_id(&id).then_some(Change::Gone { id }),
+        Item::LabelNames(names) => names.iter().all(|(id, _)| is_id(id)).then_some(Change::LabelNames(names)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_read_is_unclear_and_never_done() {
+        for odd in
+            [json!(null), json!({"done": {}}), json!({"doen": 1}), json!("unclear"), json!({"trouble": "unclear"})]
+        {
+            assert!(matches!(Answer::read(odd.clone()).done(), Err(Trouble::Unclear)), "{odd}");
+            assert!(matches!(Answer::read(odd.clone()).found(), Found::Unknown), "{odd}");
+        }
+        let cut = json!({"done": {"receipt": "r", "result": {}, "after": "00ff", "undo_until": null}});
+        assert!(
+            matches!(Answer::read(cut).done(), Err(Trouble::Unclear)),
+            "it happened, but what it left is not known"
+        );
+    }
+
+    #[test]
+    fn a_refused_credential_is_known_from_other_troubles() {
+        let why = |cause: &str| json!({"cause": cause, "text": "no", "retry_after_s": null});
+        let refused = Answer::read(json!({"trouble": {"not_done": why("needs_reauth")}}));
+        assert!(refused.may_be_asked_again());
+        let limited = Answer::read(json!({"trouble": {"not_done": why("rate_limited")}}));
+        assert!(!limited.may_be_asked_again());
+        assert!(Answer::read(json!({"stopped": why("needs_reauth")})).may_be_asked_again());
+        assert!(!Answer::read(json!({"trouble": "unclear"})).may_be_asked_again(), "it may have happened");
+    }
+
+    #[test]
+    fn items_without_proper_ids_are_none() {
+        assert!(change(json!({"gone": "m1"})).is_some());
+        for odd in [json!({"gone": ""}), json!({"gone": "a b"}), json!({"put": {"id": "m"}}), json!({"x": 1}), json!(7)]
+        {
+            assert!(change(odd.clone()).is_none(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The life of a connection: begun, live, paused, ended.
+//!
+//! Takes a person's word, gives how the connection stands. Promise: nothing is offered before a credential worked
+//! once; what is ended leaves no copy, no secret and no held write behind, and says so in a receipt.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use serde_json::json;
+use sluice_core::connection::{ConnectionState, ConnectionStep};
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, ServiceName};
+use sluice_store::replica::Replica;
+use sluice_store::{Connection as Row, ConnectionMove, NewConnection, StoreError};
+
+use super::answer::{SyncNo, Why};
+use super::job::Errand;
+use super::mail::MailService;
+use super::manifest::{self, Step};
+use super::view::{ConnectionView, Receipt, Tested};
+use super::{Connect, Connections, Endpoints, Line, sync, unknown};
+use crate::No;
+use crate::services::Service;
+use crate::vault::VaultError;
+
+impl Connections {
+    /// Every connection there is or was.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn list(&self) -> Result<Vec<ConnectionView>, No> {
+        let mut list = Vec::new();
+        for row in self.ground.store.connections().await? {
+            list.push(self.view(row).await?);
+        }
+        Ok(list)
+    }
+
+    /// One connection.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn show(&self, name: &ServiceName) -> Result<ConnectionView, No> {
+        self.view(self.row(name).await?).await
+    }
+
+    /// Where a connection is reached and signed in to.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn endpoints(&self, name: &ServiceName) -> Result<Endpoints, No> {
+        let row = self.row(name).await?;
+        serde_json::from_value(row.endpoints).map_err(|_| No::new(Code::StoreDamaged))
+    }
+
+    /// Begins a connection, or begins to sign in again. Nothing is offered yet.
+    ///
+    /// # Errors
+    /// When there is no such adapter, an address cannot be used, or another connection stands behind the same service.
+    pub async fn begin(&self, connect: Connect) -> Result<ConnectionView, No> {
+        let Connect { name, adapter, endpoints, by } = connect;
+        // It names a folder and a secret.
+        if name.as_str().starts_with('.') || name.as_str().len() > 40 {
+            return Err(No::saying(
+                Code::SchemaBadName,
+                "a connection has a short name that does not begin with a dot",
+            ));
+        }
+        let manifest = self.manifest(&adapter).await?;
+        manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
+        let new = NewConnection {
+            name: name.clone(),
+            adapter,
+            service: manifest.service.clone(),
+            account: None,
+            endpoints: json!(endpoints),
+            by,
+        };
+        let row = self.ground.store.begin_connection(new).await.map_err(|error| match error {
+            StoreError::Conflict => {
+                let text =
+                    format!("another connection already stands behind `{}`; disconnect it first", manifest.service);
+                No::saying(Code::StoreConflict, &text)
+            }
+            other => other.into(),
+        })?;
+        match self.known(&name).filter(|line| line.row().endpoints == row.endpoints) {
+            Some(line) => line.keep(row.clone()),
+            // Where it is reached is another place now.
+            None => {
+                self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                let line = self.line(&name).await?;
+                if row.state.answers() {
+                    self.stand(&line).await?;
+                }
+            }
+        }
+        self.view(row).await
+    }
+
+    /// The credential is in the vault: the account is looked up, its copy begins, its capabilities are offered.
+    ///
+    /// # Errors
+    /// When the service does not take the credential, or it is for another account than before.
+    pub async fn live(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
+        let line = self.line(name).await?;
+        let before = line.row();
+        if before.state == ConnectionState::Disconnected {
+            return Err(unknown(name));
+        }
+        let account = self.account(&line).await.map_err(|no| self.not_let_in(&no))?;
+        if let (Some(known), Some(found)) = (&before.account, &account)
+            && known != found
+        {
+            let text = format!("`{name}` is the account {known}, and this is {found}: disconnect it first");
+            return Err(No::saying(Code::StoreConflict, &text));
+        }
+        let row = self.step(name, ConnectionStep::SignedIn, account, by).await?;
+        line.keep(row.clone());
+        self.stand(&line).await?;
+        self.want(&line);
+        self.view(row).await
+    }
+
+    /// Stops copying and sending for a while. What is copied stays readable.
+    ///
+    /// # Errors
+    /// When there is no such connection at work.
+    pub async fn pause(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
+        let line = self.line(name).await?;
+        let row = self.step(name, ConnectionStep::Pause, None, by).await?;
+        line.keep(row.clone());
+        self.view(row).await
+    }
+
+    /// Goes on.
+    ///
+    /// # Errors
+    /// When it was not paused.
+    pub async fn resume(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
+        let line = self.line(name).await?;
+        let row = self.step(name, ConnectionStep::Resume, None, by).await?;
+        line.keep(row.clone());
+        self.want(&line);
+        self.view(row).await
+    }
+
+    /// Looks whether the service is there and takes our credential. Changes nothing.
+    ///
+    /// # Errors
+    /// When there is no such connection.
+    pub async fn test(&self, name: &ServiceName) -> Result<Tested, No> {
+        let line = self.line(name).await?;
+        let connection = name.clone();
+        Ok(match self.account(&line).await {
+            Ok(account) => Tested { connection, works: true, account, error: None },
+            Err(no) => Tested { connection, works: false, account: None, error: Some(self.words(&no)) },
+        })
+    }
+
+    /// Ends a connection: held writes are stopped, the copy and the secrets destroyed, its capabilities withdrawn.
+    /// Whoever wants the provider to know does that first: afterwards there is no credential to say it with.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be recorded.
+    pub async fn disconnect(&self, name: &ServiceName, by: Actor) -> Result<Receipt, No> {
+        let row = self.row(name).await?;
+        if row.state == ConnectionState::Disconnected {
+            return Err(unknown(name));
+        }
+        let line = self.line(name).await?;
+        let row = self.step(name, ConnectionStep::End, None, by.clone()).await?;
+        line.keep(row.clone());
+        let gw = self.gateway()?;
+        gw.withdraw(&row.service).await;
+        let cancelled = self.ground.store.cancel_service(row.service.clone(), by.clone()).await?;
+        for hold in &cancelled {
+            gw.forget_window(*hold);
+            gw.moved(*hold);
+        }
+        self.ground.egress.close(&Line::way(name)?);
+        let mut secrets = Vec::new();
+        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?] {
+            match self.ground.vault.revoke(&secret, by.clone()).await {
+                Ok(()) => secrets.push(secret.to_string()),
+                Err(VaultError::Unknown) => {}
+                Err(error) => return Err(error.refusal().into()),
+            }
+        }
+        let messages = self.destroy(&line).await?;
+        self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let capabilities = line.manifest.capabilities.clone();
+        Ok(Receipt { connection: name.clone(), account: row.account, cancelled, messages, secrets, capabilities })
+    }
+
+    /// Takes up every connection as it stood. Those that cannot be are named, and the others go on.
+    pub(crate) async fn open(&self) {
+        let rows = match self.ground.store.connections().await {
+            Ok(rows) => rows,
+            Err(error) => return tracing::error!(code = error.code(), "connections cannot be read: {error}"),
+        };
+        for row in rows.into_iter().filter(|row| row.state.answers()) {
+            let taken_up = match self.line(&row.name).await {
+                Ok(line) => self.stand(&line).await,
+                Err(no) => Err(no),
+            };
+            if let Err(no) = taken_up {
+                tracing::error!(connection = %row.name, "the connection {} cannot be taken up: {}", row.name, no.refusal);
+            }
+        }
+    }
+
+    async fn row(&self, name: &ServiceName) -> Result<Row, No> {
+        let rows = self.ground.store.connections().await?;
+        rows.into_iter().find(|row| row.name == *name).ok_or_else(|| unknown(name))
+    }
+
+    async fn step(
+        &self,
+        name: &ServiceName,
+        step: ConnectionStep,
+        account: Option<String>,
+        by: Actor,
+    ) -> Result<Row, No> {
+        let step = ConnectionMove { name: name.clone(), step, reason: None, account, by, message: self.message() };
+        let moved = self.ground.store.move_connection(step).await.map_err(|error| match error {
+            StoreError::NotFound { .. } => unknown(name),
+            StoreError::Conflict => {
+                No::saying(Code::StoreConflict, "the connection does not stand where this is possible")
+            }
+            other => other.into(),
+        })?;
+        if let Ok(gw) = self.gateway() {
+            gw.events.wrote();
+        }
+        Ok(moved.now)
+    }
+
+    /// The connection in this process; made if there is none yet.
+    pub(super) async fn line(&self, name: &ServiceName) -> Result<Arc<Line>, No> {
+        if let Some(line) = self.known(name) {
+            return Ok(line);
+        }
+        let row = self.row(name).await?;
+        let manifest = self.manifest(&row.adapter).await?;
+        let endpoints: Endpoints =
+            serde_json::from_value(row.endpoints.clone()).map_err(|_| No::new(Code::StoreDamaged))?;
+        let (target, base_path) = manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
+        let mut way = manifest
+            .way(Line::way(name)?, &target, &base_path)
+            .map_err(|why| No::saying(Code::SchemaWrongType, &why))?;
+        way.credential = Some((Self::access_secret(name)?, crate::egress::Placement::Bearer));
+        if row.state != ConnectionState::Disconnected {
+            self.ground.egress.open(way);
+        }
+        let line = Arc::new(Line {
+            row: RwLock::new(row),
+            manifest,
+            target,
+            base_path,
+            copy: RwLock::default(),
+            turn: tokio::sync::Mutex::default(),
+            pace: Mutex::new(sync::Pace::default()),
+            wanted: AtomicBool::new(false),
+        });
+        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(lines.entry(name.clone()).or_insert(line)))
+    }
+
+    /// Opens the copy and stands behind the gate.
+    async fn stand(&self, line: &Arc<Line>) -> Result<(), No> {
+        let row = line.row();
+        if line.copy().is_none() {
+            let folder = self.ground.folder.join(row.name.as_str());
+            let copy = match Replica::open(&folder) {
+                // It can be made anew; what it holds is the service's.
+                Err(StoreError::Damaged { .. }) => {
+                    tracing::error!(connection = %row.name, "the copy of {} is damaged and is made anew", row.name);
+                    std::fs::remove_dir_all(&folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+                    Replica::open(&folder)?
+                }
+                other => other?,
+            };
+            *line.copy.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copy));
+        }
+        let gw = self.gateway()?;
+        let known = gw.catalogue.known();
+        let ours = line.manifest.capabilities.iter().filter_map(|name| known.get(name).cloned()).collect();
+        let service: Arc<dyn Service> =
+            Arc::new(MailService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
+        gw.offer(row.service, service, ours).await
+    }
+
+    /// Deletes the copy. Gives how many messages it held.
+    async fn destroy(&self, line: &Line) -> Result<u64, No> {
+        let copy = line.copy.write().unwrap_or_else(PoisonError::into_inner).take();
+        // A page that was on its way is given up; whoever wrote it has let go of the copy then.
+        let _turn = line.turn.lock().await;
+        let Some(copy) = copy else { return Ok(0) };
+        let messages = copy.count()?;
+        match Arc::into_inner(copy) {
+            Some(copy) => copy.destroy()?,
+            // A reader still holds it open: its files go all the same.
+            None => {
+                let folder = self.ground.folder.join(line.row().name.as_str());
+                std::fs::remove_dir_all(folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+            }
+        }
+        Ok(messages)
+    }
+
+    async fn account(&self, line: &Line) -> Result<Option<String>, SyncNo> {
+        let capability = format!("{}.account", line.manifest.service);
+        let errand = Errand {
+            capability: &capability,
+            by: self.node(),
+            step: Step::Look,
+            job: json!({"job": "account"}),
+            copies: false,
+        };
+        match self.ask(line, &errand).await {
+            Ok(given) => given.answer.account(),
+            Err(not) => {
+                let cause = if not.refusal.code() == Code::ExecuteReconnect { "needs_reauth" } else { "unavailable" };
+                let why = Why { cause: cause.to_owned(), text: not.refusal.to_string(), retry_after_s: None };
+                Err(SyncNo::Later(why))
+            }
+        }
+    }
+
+    fn not_let_in(&self, no: &SyncNo) -> No {
+        match no {
+            SyncNo::Later(why) | SyncNo::Stopped(why) => why.refusal().into(),
+            SyncNo::Expired | SyncNo::Nonsense => No::saying(Code::WorkerCrashed, &self.words(no)),
+        }
+    }
+
+    fn words(&self, no: &SyncNo) -> String {
+        match no {
+            SyncNo::Later(why) | SyncNo::Stopped(why) => why.text.clone(),
+            SyncNo::Expired | SyncNo::Nonsense => "the worker reported nonsense".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! A connected mailbox behind the gate.
+//!
+//! Reads are answered from the copy on the calling path; writes are jobs of workers. Promise: no read asks anything
+//! of the service; what is withheld is neither shown nor passed on; a write's bytes are those that were approved.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use sluice_core::hold::{Hold, HoldState, Permit};
+use sluice_core::ids::SessionId;
+use sluice_core::mail::query::{self, Query};
+use sluice_core::mail::{Address, Mail};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::rollback::Fingerprint;
+use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, Timestamp};
+use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, Search};
+
+use super::job::{Errand, Given, NotGiven};
+use super::manifest::Step;
+use super::{Connections, Line, Manifest};
+use crate::doors::http::calls;
+use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+
+/// Messages of one answer, unless asked otherwise.
+const USUAL: u64 = 20;
+/// What the gateway answers itself, although it bears the service's name.
+const CANCEL: &str = "email.cancel";
+
+/// One mailbox.
+#[derive(Debug)]
+pub(super) struct MailService {
+    connections: Arc<Connections>,
+    name: ServiceName,
+    offers: Vec<CapabilityName>,
+}
+
+impl MailService {
+    pub fn new(connections: Arc<Connections>, name: &ServiceName, manifest: &Manifest) -> Self {
+        Self { connections, name: name.clone(), offers: manifest.capabilities.clone() }
+    }
+
+    fn line(&self) -> Result<Arc<Line>, Refusal> {
+        self.connections.known(&self.name).ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
+    }
+
+    fn copy(&self) -> Result<Arc<Replica>, Refusal> {
+        self.line()?.copy().ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
+    }
+
+    fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let (copy, arguments) = (self.copy()?, ask.action.arguments());
+        match ask.action.capability().as_str() {
+            "email.search" => {
+                let mut query = query::parse(text(arguments, "query")).map_err(|why| wrong(&why.to_string()))?;
+                if let Some(read) = arguments.get("is_read").and_then(Value::as_bool) {
+                    query.unread = Some(!read);
+                }
+                list(&copy, query, Order::Ranked, arguments, ask.now)
+            }
+            "email.list" => list(&copy, Query::default(), Order::Newest, arguments, ask.now),
+            "email.read" => {
+                let found = copy.get(text(arguments, "message_id"), Reader::Agent).map_err(unavailable)?;
+                let mail = found.ok_or_else(|| {
+                    Refusal::new(Code::StoreNotFound).with_text("there is no such message in the copy of the mailbox")
+                })?;
+                if !mail.withheld.is_empty() {
+                    let text = "the message speaks to its reader instead of to its addressee; a person can look at it";
+                    return Err(Refusal::new(Code::ContentWithheld).with_text(text));
+                }
+                Ok(
+                    json!({"message": whole(&copy, &mail), "untrusted": true, "freshness": fresh(copy.freshness(), ask.now)}),
+                )
+            }
+            _ => Err(Refusal::new(Code::GatewayUnsupported)),
+        }
+    }
+
+    /// What can be seen to be wrong with a write before anyone is asked about it.
+    fn look_ahead(&self, action: &Action) -> Result<(), Refusal> {
+        let arguments = action.arguments();
+        if arguments.get("attachments").and_then(Value::as_array).is_some_and(|files| !files.is_empty()) {
+            return Err(wrong("files cannot be sent along yet"));
+        }
+        if action.capability().as_str() == CANCEL {
+            text(arguments, "buffer_id").parse::<HoldId>().map_err(|_| Refusal::new(Code::HoldNotFound))?;
+        }
+        // SECURITY: what an agent may not read it may not have sent to where it can.
+        let copy = self.copy()?;
+        let passes_on = matches!(action.capability().as_str(), "email.forward" | "email.reply");
+        let about = copy.get(text(arguments, "message_id"), Reader::Agent).map_err(unavailable)?;
+        if passes_on && about.is_some_and(|mail| !mail.withheld.is_empty()) {
+            return Err(Refusal::new(Code::ContentWithheld));
+        }
+        Ok(())
+    }
+
+    /// One job about a write.
+    async fn job(&self, hold: &Hold, step: Step, job: Value) -> Result<Given, NotGiven> {
+        let line = self.line().map_err(|refusal| NotGiven { refusal, changed: false })?;
+        if !line.state().is_at_work() {
+            let text = format!("the connection `{}` is {}", self.name, line.state());
+            let refusal = Refusal::new(Code::ExecuteReconnect).with_text(&text);
+            return Err(NotGiven { refusal, changed: false });
+        }
+        let capability = hold.action.capability().as_str();
+        let errand = Errand { capability, by: Actor::Agent(hold.agent().clone()), step, job, copies: false };
+        self.connections.ask(&line, &errand).await
+    }
+
+    /// The service is now ahead of its copy.
+    fn changed(&self) {
+        if let Ok(line) = self.line() {
+            self.connections.want(&line);
+        }
+    }
+
+    /// Stops a write of the same agent at the same service.
+    async fn cancel(&self, hold: &Hold) -> Result<Performed, Trouble> {
+        let not_found = || Trouble::refused(Code::HoldNotFound);
+        let id: HoldId = text(hold.action.arguments(), "buffer_id").parse().map_err(|_| not_found())?;
+        let gw = self.connections.gateway().map_err(|no| Trouble::NotDone(*no.refusal))?;
+        let wanted = gw.store.hold(id).await.map_err(|error| Trouble::NotDone(unavailable(error)))?;
+        let own = wanted.is_some_and(|wanted| wanted.agent() == hold.agent() && wanted.service == hold.service);
+        if !own {
+            return Err(not_found());
+        }
+        let by = Actor::Agent(hold.agent().clone());
+        let stopped = calls::stopped(&gw, id, by).await.map_err(|no| Trouble::Refused(*no.refusal))?;
+        Ok(cancelled(stopped.id))
+    }
+}
+
+fn cancelled(id: HoldId) -> Performed {
+    let result = json!({"buffer_id": id, "status": "cancelled"});
+    Performed { receipt: format!("cancelled {id}"), result, after: None, undo_until: None }
+}
+
+/// A write in the adapter's words. Its time is that of its admission: the same for every attempt.
+fn write(hold: &Hold) -> Value {
+    json!({
+        "op": hold.id, "capability": hold.action.capability(), "arguments": hold.action.arguments(),
+        "at": hold.admitted_at.as_millis(), "blobs": [],
+    })
+}
+
+fn receipt(done: &Hold) -> &str {
+    match &done.state {
+        HoldState::Done { receipt, .. } => receipt,
+        _ => "",
+    }
+}
+
+fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
+    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn wrong(why: &str) -> Refusal {
+    Refusal::new(Code::SchemaWrongType).with_text(why)
+}
+
+fn unavailable(error: sluice_store::StoreError) -> Refusal {
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+}
+
+fn list(
+    copy: &Replica,
+    mut query: Query,
+    order: Order,
+    arguments: &Map<String, Value>,
+    now: Timestamp,
+) -> Result<Value, Refusal> {
+    let number = |name: &str| match arguments.get(name) {
+        None => Ok(None),
+        Some(value) => value.as_u64().map(Some).ok_or_else(|| wrong(&format!("`{name}` is a whole number from 0 on"))),
+    };
+    if let Some(label) = arguments.get("label").and_then(Value::as_str) {
+        query.labels.push(label.to_owned());
+    }
+    let limit = number("limit")?.unwrap_or(USUAL).clamp(1, MOST_HITS as u64);
+    let offset = number("offset")?.unwrap_or(0);
+    let search = Search {
+        query: &query,
+        order,
+        limit: usize::try_from(limit).unwrap_or(MOST_HITS),
+        offset: usize::try_from(offset).map_err(|_| wrong("`offset` is too large"))?,
+        reader: Reader::Agent,
+    };
+    let found = copy.search(&search).map_err(unavailable)?;
+    let names = copy.labels();
+    let messages: Vec<Value> = found.hits.iter().map(|hit| shown(hit, &names)).collect();
+    let mut answer = json!({
+        "messages": messages, "more": found.more, "untrusted": true, "freshness": fresh(found.freshness, now),
+    });
+    if let (Some(over), Value::Object(members)) = (found.ranked_over, &mut answer) {
+        members.insert("ranked_over".into(), json!(over));
+    }
+    Ok(answer)
+}
+
+fn labels(ids: &[String], names: &[(String, String)]) -> Vec<String> {
+    let name = |id: &String| names.iter().find(|(known, _)| known == id).map_or(id, |(_, name)| name).clone();
+    ids.iter().map(name).collect()
+}
+
+fn shown(hit: &Hit, names: &[(String, String)]) -> Value {
+    let at = Timestamp::from_millis(hit.received).to_string();
+    json!({
+        "message_id": hit.id, "thread_id": hit.thread, "received": at, "from": hit.sender, "subject": hit.subject,
+        "snippet": hit.snippet, "labels": labels(&hit.labels, names), "unread": hit.unread,
+        "has_attachment": hit.attachment, "withheld": hit.withheld,
+    })
+}
+
+fn whole(copy: &Replica, mail: &Mail) -> Value {
+    let people = |list: &[Address]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+    json!({
+        "message_id": mail.id, "thread_id": mail.thread, "received": mail.received_at().to_string(),
+        "from": mail.from.as_ref().map(ToString::to_string), "to": people(&mail.to), "cc": people(&mail.cc),
+        "subject": mail.subject, "body": mail.text, "labels": labels(&mail.labels, &copy.labels()),
+        "attachments": mail.attachments, "size": mail.size, "cut": mail.cut,
+    })
+}
+
+/// How far the copy is behind.
+fn fresh(freshness: Freshness, now: Timestamp) -> Value {
+    let Freshness { synced_at, complete, done, total } = freshness;
+    let mut said = json!({
+        "synced_at": synced_at.map(|at| at.to_string()), "age_s": synced_at.map(|at| now.since(at).as_secs()),
+        "complete": complete,
+    });
+    if let (false, Value::Object(members)) = (complete, &mut said) {
+        members.insert("progress".into(), json!({"done": done, "total": total}));
+    }
+    said
+}
+
+impl Service for MailService {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        self.offers.contains(capability)
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(std::future::ready(self.look_ahead(action)))
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        // On the calling path: a look into the copy takes less than handing it to another thread.
+        Box::pin(std::future::ready(self.answer(ask)))
+    }
+
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(async move {
+            if hold.action.capability().as_str() == CANCEL {
+                return Ok(Prepared::default());
+            }
+            let job = json!({"job": "prepare", "write": write(hold), "handle": hold.handle});
+            match self.job(hold, Step::Prepare, job).await {
+                Ok(given) => given.answer.prepared(),
+                // Whatever a preparation left behind is inert.
+                Err(not) => Err(Trouble::NotDone(not.refusal)),
+            }
+        })
+    }
+
+    fn perform<'a>(
+        &'a self,
+        permit: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move {
+            if hold.action.capability().as_str() == CANCEL {
+                return self.cancel(hold).await;
+            }
+            let job = json!({"job": "perform", "write": write(hold), "handle": permit.handle()});
+            let done = match self.job(hold, Step::Effect, job).await {
+                Ok(given) => given.answer.done(),
+                Err(not) => Err(not.trouble()),
+            };
+            self.changed();
+            done
+        })
+    }
+
+    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+        Box::pin(async move {
+            if hold.action.capability().as_str() == CANCEL {
+                // Cancelling twice is as good as once.
+                return Found::Absent;
+            }
+            let job = json!({"job": "look_up", "write": write(hold), "handle": hold.handle});
+            let found = match self.job(hold, Step::Look, job).await {
+                Ok(given) => given.answer.found(),
+                Err(_) => Found::Unknown,
+            };
+            self.changed();
+            found
+        })
+    }
+
+    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+        Box::pin(async move {
+            let before = STANDARD.encode(before);
+            let job = json!({"job": "present", "write": write(done), "before": before, "receipt": receipt(done)});
+            match self.job(done, Step::Look, job).await {
+                Ok(given) => given.answer.print(),
+                Err(not) => Err(Trouble::NotDone(not.refusal)),
+            }
+        })
+    }
+
+    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move {
+            drop(permit);
+            let before = STANDARD.encode(before);
+            let job = json!({"job": "undo", "write": write(done), "before": before, "receipt": receipt(done)});
+            let undone = match self.job(done, Step::Effect, job).await {
+                Ok(given) => given.answer.done(),
+                Err(not) => Err(not.trouble()),
+            };
+            self.changed();
+            undone
+        })
+    }
+
+    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,160 @@
+//! How a connection looks to people: state, counts, age, progress.
+
+use serde::Serialize;
+use sluice_core::hold::HoldState;
+use sluice_core::{CapabilityName, HoldId, ServiceName};
+use sluice_store::replica::Freshness;
+use sluice_store::{Connection as Row, HoldFilter};
+
+use super::{Connections, Line};
+use crate::No;
+
+/// Writes that are looked through when they are counted.
+const COUNTED: u32 = 10_000;
+
+/// A connection as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ConnectionView {
+    /// What it is called.
+    #[schemars(with = "String")]
+    pub name: ServiceName,
+    /// The adapter behind it.
+    pub adapter: String,
+    /// What its capabilities begin with.
+    #[schemars(with = "String")]
+    pub service: ServiceName,
+    /// The account.
+    pub account: Option<String>,
+    /// `connecting`, `syncing`, `live`, `paused`, `needs_reauth` or `disconnected`.
+    pub state: &'static str,
+    /// Why, where that is not plain.
+    pub reason: Option<String>,
+    /// Since when.
+    pub since: String,
+    /// Where the service is.
+    pub endpoint: Option<String>,
+    /// Messages in the copy.
+    pub messages: Option<u64>,
+    /// Whether everything was copied at least once.
+    pub complete: bool,
+    /// When the copy was last known to be as the service is.
+    pub synced_at: Option<String>,
+    /// How long ago that was, in seconds.
+    pub age_s: Option<u64>,
+    /// How far the first copy is, while it is being made.
+    pub progress: Option<Progress>,
+    /// Writes that wait.
+    pub pending: u64,
+    /// Writes that nobody knows the end of yet.
+    pub in_doubt: u64,
+    /// Writes that failed for good.
+    pub dead: u64,
+    /// What went wrong when the copy was last brought up to date, if something did.
+    pub error: Option<String>,
+    /// Capabilities that are offered through it.
+    #[schemars(with = "Vec<String>")]
+    pub capabilities: Vec<CapabilityName>,
+}
+
+/// How far a first copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Progress {
+    /// Messages copied.
+    pub done: u64,
+    /// Messages there are, by the service's own estimate.
+    pub total: Option<u64>,
+    /// Messages per second, lately.
+    pub per_s: Option<f64>,
+    /// Seconds it will still take, at this pace.
+    pub eta_s: Option<u64>,
+}
+
+/// What was left of a connection that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Receipt {
+    /// Which.
+    #[schemars(with = "String")]
+    pub connection: ServiceName,
+    /// The account.
+    pub account: Option<String>,
+    /// Writes that were stopped.
+    #[schemars(with = "Vec<String>")]
+    pub cancelled: Vec<HoldId>,
+    /// Messages of the copy that were deleted.
+    pub messages: u64,
+    /// Secrets that were destroyed.
+    pub secrets: Vec<String>,
+    /// Capabilities that are no longer offered.
+    #[schemars(with = "Vec<String>")]
+    pub capabilities: Vec<CapabilityName>,
+}
+
+/// What a look at the service showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Tested {
+    /// Which.
+    #[schemars(with = "String")]
+    pub connection: ServiceName,
+    /// Whether the service is there and takes our credential.
+    pub works: bool,
+    /// The account, by the service's own word.
+    pub account: Option<String>,
+    /// Why not, in words.
+    pub error: Option<String>,
+}
+
+impl Connections {
+    pub(super) async fn view(&self, row: Row) -> Result<ConnectionView, No> {
+        let line = self.known(&row.name);
+        let line = line.as_deref();
+        let (mut pending, mut in_doubt, mut dead) = (0, 0, 0);
+        let filter = HoldFilter {
+            service: Some(row.service.clone()),
+            states: vec![
+                "awaiting_approval",
+                "held",
+                "ready",
+                "preparing",
+                "armed",
+                "in_doubt",
+                "needs_human",
+                "stale",
+                "dead",
+            ],
+            ..HoldFilter::default()
+        };
+        for hold in self.ground.store.holds_page(filter, None, COUNTED).await? {
+            match hold.state {
+                HoldState::InDoubt { .. } | HoldState::NeedsHuman { .. } => in_doubt += 1,
+                HoldState::Dead { .. } => dead += 1,
+                _ => pending += 1,
+            }
+        }
+        let copy = line.and_then(Line::copy);
+        let fresh = copy.as_ref().map(|copy| copy.freshness()).unwrap_or_default();
+        let Freshness { synced_at, complete, .. } = fresh;
+        let now = self.ground.clock.now();
+        let (progress, error) = line.map_or((None, None), |line| self.progress(line, &fresh));
+        let offered = line.filter(|_| row.state.answers()).map(|line| line.manifest.capabilities.clone());
+        Ok(ConnectionView {
+            messages: copy.as_ref().map(|copy| copy.count()).transpose()?,
+            endpoint: line.map(|line| line.target.as_str().trim_end_matches('/').to_owned()),
+            name: row.name,
+            adapter: row.adapter,
+            service: row.service,
+            account: row.account,
+            state: row.state.as_str(),
+            reason: row.reason,
+            since: row.since.to_string(),
+            complete,
+            synced_at: synced_at.map(|at| at.to_string()),
+            age_s: synced_at.map(|at| now.since(at).as_secs()),
+            progress,
+            pending,
+            in_doubt,
+            dead,
+            error,
+            capabilities: offered.unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,406 @@
+//! Intake: the one way for content from outside to become text for an agent.
+//!
+//! Takes bytes, the type they claim and where they are from; gives clean text and what was found in it, or words of
+//! ours where the item is withheld. A locked-in worker reads it (`content.clean`); nothing of the gateway does.
+//! Promise: what no worker has read, what a worker did not come back with, and what it reported in an unknown shape is
+//! not given to anybody; what is withheld is on record first; what is shown is remembered in its session first.
+
+mod stub;
+
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use sluice_core::ids::{FindingId, MessageId, SessionId};
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::target::Met;
+use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Span, Timestamp};
+use sluice_store::{Finding, Store, StoreError};
+
+use crate::config::Content;
+use crate::services::Work;
+use crate::vault::Vault;
+use crate::workers::{Alone, End, Job, Limits, Order, Outcome, Workers};
+
+/// How long one item may take.
+const SLOWEST: Span = Span::from_secs(5);
+/// The kind of job that reads it.
+const KIND: &str = "content.clean";
+/// The score from which an item that is shown nevertheless taints its session, in thousandths.
+const SUSPECT: u32 = 500;
+/// Longest name of a source or an author.
+const NAME: usize = 200;
+
+/// Something from outside, as it came.
+#[derive(Clone)]
+pub struct Incoming {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The media type it claims to have.
+    pub declared: Option<String>,
+    /// The service it came through.
+    pub service: ServiceName,
+    /// Where it is from, as the gateway knows it: a host and path, a mailbox and message, a tool.
+    pub source: String,
+    /// Who wrote it, as far as anyone can tell.
+    pub author: String,
+    /// When it came.
+    pub at: Timestamp,
+    /// Text that came along and is shown beside it, such as headers: looked at like the rest, not given back.
+    pub beside: Option<String>,
+    /// Whom it is for. Nobody yet, if it only goes into a copy.
+    pub reader: Option<Reader>,
+    /// Whether the text is put into an envelope that says so. Without one, the caller says it around the text.
+    pub enveloped: bool,
+}
+
+/// Whom an item is for.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// The agent.
+    pub agent: AgentName,
+    /// Its session, if it named one.
+    pub session: Option<SessionId>,
+    /// The call that asked for it.
+    pub call: CallId,
+}
+
+impl std::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("service", &self.service).field("bytes", &self.bytes.len()).finish()
+    }
+}
+
+/// Content that passed all six stages.
+#[derive(Clone, PartialEq)]
+pub struct Cleaned {
+    /// The text.
+    pub text: String,
+    /// The JSON value, if it is one.
+    pub value: Option<Value>,
+    /// From nought to one: how much it looks like an attack on agents.
+    pub score: f32,
+    /// How much was found in all.
+    pub found: u64,
+    /// The heaviest of it.
+    pub notes: Vec<Note>,
+    /// Set where the item is withheld: then the text is ours and says so.
+    pub withheld: Option<FindingId>,
+}
+
+impl std::fmt::Debug for Cleaned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cleaned").field("bytes", &self.text.len()).field("score", &self.score).finish_non_exhaustive()
+    }
+}
+
+/// What a stage noticed. Never content.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// Which stage.
+    pub stage: String,
+    /// Which rule.
+    pub rule: String,
+    /// How the text came along.
+    pub carrier: String,
+    /// Where in the text it begins, in bytes.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// How much it weighs, from nought to one.
+    pub score: f32,
+}
+
+/// What became of an item.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Taken {
+    /// It passed all six stages. It may still be withheld.
+    Clean(Cleaned),
+    /// A stage did not let it through: binary, too large, packed too well.
+    Refused {
+        /// The stage's code.
+        code: String,
+    },
+}
+
+/// Reads what comes in.
+pub trait Cleaner: Send + Sync {
+    /// Reads one item through all six stages.
+    fn clean<'a>(&'a self, item: &'a Incoming, seal: [u8; 32]) -> Work<'a, Result<Taken, Refusal>>;
+}
+
+/// What an intake works with.
+pub struct Ground {
+    /// Read what comes.
+    pub workers: Arc<Workers>,
+    /// Remembers what was withheld and shown.
+    pub store: Arc<Store>,
+    /// Seals what is withheld.
+    pub vault: Arc<Vault>,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// From which score on something is withheld.
+    pub settings: Content,
+}
+
+/// The way in of one gateway.
+pub struct Intake {
+    ground: Ground,
+    instead: OnceLock<Arc<dyn Cleaner>>,
+}
+
+impl std::fmt::Debug for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ground").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Intake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Intake").field("ground", &self.ground).finish_non_exhaustive()
+    }
+}
+
+/// The session of an agent's calls that name none: what they were shown must not be forgotten either.
+#[must_use]
+pub fn nameless(agent: &AgentName) -> SessionId {
+    let hash: [u8; 32] =
+        Sha256::new_with_prefix(b"sluice nameless session 1\0").chain_update(agent.as_str()).finalize().into();
+    hash.first_chunk::<16>().map_or(SessionId::from_bits(0), |first| SessionId::from_bits(u128::from_be_bytes(*first)))
+}
+
+impl Intake {
+    /// On this ground.
+    #[must_use]
+    pub fn new(ground: Ground) -> Self {
+        Self { ground, instead: OnceLock::new() }
+    }
+
+    /// Has something else than workers read what comes in: for programs that have no worker to start.
+    pub fn read_by(&self, cleaner: Arc<dyn Cleaner>) {
+        let _the_first_one_stays = self.instead.set(cleaner);
+    }
+
+    /// Takes in one item. One that is withheld comes back as words of ours.
+    ///
+    /// # Errors
+    /// When nobody could read it, or what became of it could not be recorded.
+    pub async fn take_in(&self, item: &Incoming) -> Result<Taken, Refusal> {
+        let mut seal = [0; 32];
+        self.ground.entropy.fill(&mut seal);
+        let taken = match self.instead.get() {
+            Some(cleaner) => cleaner.clean(item, seal).await?,
+            None => self.ground.workers.clean(item, seal).await?,
+        };
+        let mut cleaned = match taken {
+            Taken::Clean(cleaned) => cleaned,
+            refused @ Taken::Refused { .. } => return Ok(refused),
+        };
+        stub::break_imitations(&mut cleaned);
+        let score = thousandths(cleaned.score);
+        let threshold = self.ground.settings.threshold_of(&item.service);
+        let session = self.session_of(item).await?;
+        let hash = hash_of(item);
+        // A detector that is switched off has no say at all, here or about the session.
+        let withhold = threshold.filter(|threshold| score >= *threshold);
+        let released = match withhold {
+            Some(_) => self.ground.store.released_like(item.service.clone(), hash, item.at).await.map_err(refusal)?,
+            None => None,
+        };
+        match (withhold, &released) {
+            (Some(threshold), None) => {
+                let id = FindingId::mint(self.ground.ids.as_ref());
+                self.keep(item, &cleaned, Kept { id, session, threshold, score, hash }).await?;
+                return Ok(Taken::Clean(stub::instead_of(id, item, cleaned)));
+            }
+            (None, _) if threshold.is_some() && score >= SUSPECT => {
+                if let Some(session) = session {
+                    let code = "content.suspect".to_owned();
+                    self.ground.store.taint_session(session, code).await.map_err(refusal)?;
+                }
+            }
+            (None, _) | (Some(_), Some(_)) => {}
+        }
+        if let (Some(session), Some(reader)) = (session, &item.reader) {
+            let met = Met::of(&shown(item, &cleaned), session.bits());
+            let source = format!("{}: {}", item.service, cut(&item.source));
+            let id = CallId::mint(self.ground.ids.as_ref());
+            self.ground.store.observe(session, id, Some(reader.call), source, met).await.map_err(refusal)?;
+        }
+        Ok(Taken::Clean(cleaned))
+    }
+
+    /// The session that is about to see an item, made where its calls name none.
+    async fn session_of(&self, item: &Incoming) -> Result<Option<SessionId>, Refusal> {
+        let Some(reader) = &item.reader else { return Ok(None) };
+        if let Some(session) = reader.session {
+            return Ok(Some(session));
+        }
+        let (id, store) = (nameless(&reader.agent), &self.ground.store);
+        if store.session(id).await.map_err(refusal)?.is_none() {
+            let opened = store.open_session(id, reader.agent.clone(), None, None).await;
+            // Another call of the same agent may have been faster.
+            if opened.is_err() && store.session(id).await.map_err(refusal)?.is_none() {
+                return Err(Refusal::new(Code::ContentUnread));
+            }
+        }
+        Ok(Some(id))
+    }
+
+    async fn keep(&self, item: &Incoming, cleaned: &Cleaned, kept: Kept) -> Result<(), Refusal> {
+        let Kept { id, session, threshold, score, hash } = kept;
+        let content = self.ground.vault.lock_away(id, cleaned.text.as_bytes()).map_err(|error| error.refusal())?;
+        let finding = Finding {
+            id,
+            found_at: item.at,
+            service: item.service.clone(),
+            source: cut(&item.source),
+            author: cut(&item.author),
+            agent: item.reader.as_ref().map(|reader| reader.agent.clone()),
+            session,
+            call: item.reader.as_ref().map(|reader| reader.call),
+            score,
+            threshold,
+            notes: serde_json::to_string(&cleaned.notes).unwrap_or_else(|_| "[]".into()),
+            bytes: item.bytes.len() as u64,
+            hash,
+            content,
+            released: None,
+            until: item.at + self.ground.settings.keep,
+        };
+        let message = MessageId::mint(self.ground.ids.as_ref());
+        self.ground.store.withhold(finding, message).await.map_err(refusal)
+    }
+}
+
+/// What an item is kept as.
+struct Kept {
+    id: FindingId,
+    session: Option<SessionId>,
+    threshold: u32,
+    score: u32,
+    hash: [u8; 32],
+}
+
+/// Everything an agent is about to be shown.
+fn shown(item: &Incoming, cleaned: &Cleaned) -> String {
+    let value = cleaned.value.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!("{}\n{}\n{value}", cleaned.text, item.beside.as_deref().unwrap_or_default())
+}
+
+fn cut(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(NAME).collect()
+}
+
+/// A score in thousandths. Rounded up: what touches the threshold has reached it.
+fn thousandths(score: f32) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+    let thousandths = (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32;
+    thousandths
+}
+
+/// Of the item as it came, so that the same item is known again.
+fn hash_of(item: &Incoming) -> [u8; 32] {
+    let mut hash = Sha256::new_with_prefix(b"sluice item 1\0");
+    hash.update((item.bytes.len() as u64).to_be_bytes());
+    hash.update(&item.bytes);
+    hash.update(item.beside.as_deref().unwrap_or_default());
+    hash.finalize().into()
+}
+
+fn refusal(error: StoreError) -> Refusal {
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::ContentUnread)).because(error)
+}
+
+/// What a worker reports.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    score: f32,
+    found: u64,
+    findings: Vec<Note>,
+    json: bool,
+}
+
+impl Cleaner for Workers {
+    fn clean<'a>(&'a self, item: &'a Incoming, seal: [u8; 32]) -> Work<'a, Result<Taken, Refusal>> {
+        Box::pin(async move {
+            let envelope = item.enveloped.then(|| {
+                json!({
+                    "source": item.source, "author": item.author, "time": item.at.to_string(),
+                    "seal": sluice_core::hex::encode(&seal),
+                })
+            });
+            let payload = json!({"declared": item.declared, "beside": item.beside, "envelope": envelope});
+            let job = Job { kind: KIND.into(), payload, attachments: vec![item.bytes.clone()] };
+            let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
+            let order = Order { job, scratch: None, limits: Some(limits), mode: None };
+            let unread = |why: &str| Refusal::new(Code::ContentUnread).with_text(why);
+            match self.run(order, Alone).await {
+                Err(error) => Err(unread("no worker could be started to read the item").because(error)),
+                Ok((End::CutOff { .. }, _)) => Err(unread("the item took too long to read")),
+                Ok((End::Crashed(_), _)) => Err(unread("the worker that read the item broke")),
+                Ok((End::Clean(done), _)) => match done.report.outcome {
+                    Outcome::Done(said) => {
+                        heard(said, done.report.attachments).ok_or_else(|| unread("the worker reported nonsense"))
+                    }
+                    Outcome::Failed { .. } => Err(unread("the worker could not read the item")),
+                },
+            }
+        })
+    }
+}
+
+/// A report as what it says, or nothing if it has not the shape of one.
+fn heard(said: Value, attachments: Vec<Vec<u8>>) -> Option<Taken> {
+    if let Some(code) = said.get("refused") {
+        return Some(Taken::Refused { code: code.as_str()?.chars().take(64).collect() });
+    }
+    let said: Said = serde_json::from_value(said).ok()?;
+    let mut attachments = attachments.into_iter();
+    let text = String::from_utf8(attachments.next()?).ok()?;
+    let value = match (said.json, attachments.next()) {
+        (true, Some(bytes)) => Some(serde_json::from_slice(&bytes).ok()?),
+        (false, None) => None,
+        (true, None) | (false, Some(_)) => return None,
+    };
+    // What is no number at all must not pass for a small one.
+    let score = if (0.0..=1.0).contains(&said.score) { said.score } else { return None };
+    Some(Taken::Clean(Cleaned { text, value, score, found: said.found, notes: said.findings, withheld: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(score: f64) -> Value {
+        let note = json!({"stage": "injection", "rule": "r", "carrier": "plain", "start": 1, "end": 2, "score": 0.5});
+        json!({"score": score, "found": 1, "findings": [note], "json": false})
+    }
+
+    #[test]
+    fn a_report_of_another_shape_gives_nothing() {
+        assert!(heard(said(0.4), vec![b"text".to_vec()]).is_some());
+        for (said, attachments) in [
+            (said(0.4), vec![]),
+            (said(0.4), vec![vec![0xff]]),
+            (said(0.4), vec![b"a".to_vec(), b"{}".to_vec()]),
+            (said(1.5), vec![b"a".to_vec()]),
+            (said(-0.1), vec![b"a".to_vec()]),
+            (json!({"score": null}), vec![b"a".to_vec()]),
+            (json!({"refused": 5}), vec![]),
+            (Value::Null, vec![b"a".to_vec()]),
+        ] {
+            assert_eq!(heard(said.clone(), attachments), None, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_score_that_touches_the_threshold_has_reached_it() {
+        assert_eq!([0.0, 0.4999, 0.5, 0.50001, 1.0, 7.0].map(thousandths), [0, 500, 500, 501, 1000, 1000]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Links that were given out and wait for their answer.
+//!
+//! Promise: a link is answered once, within ten minutes, for the service it was made for; its verifier never leaves
+//! this memory but to the provider; forgotten links cannot pile up.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use sluice_core::{Entropy, ServiceName, Span, Timestamp};
+
+use super::no::OauthNo;
+use super::provider::Provider;
+use crate::vault::Secret;
+
+/// How long a link works.
+const LIFE: Span = Span::from_mins(10);
+/// Most links that wait at once.
+const MOST: usize = 64;
+
+/// A link for a person.
+#[derive(Clone)]
+pub struct Link {
+    /// Where the person goes.
+    pub url: String,
+    /// Which answer belongs to it.
+    pub state: String,
+    /// Until when it works.
+    pub expires_at: Timestamp,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+/// What was said when a link was made.
+pub(super) struct Begun {
+    service: ServiceName,
+    pub(super) redirect: String,
+    pub(super) verifier: Secret,
+    expires_at: Timestamp,
+}
+
+/// Links by the hash of their state: a look at the map is no look at a state that works.
+#[derive(Default)]
+pub(super) struct Pending(HashMap<[u8; 32], Begun>);
+
+fn key(state: &str) -> [u8; 32] {
+    Sha256::digest(state.as_bytes()).into()
+}
+
+/// 32 random bytes as text: what RFC 7636 recommends for a verifier, and more than enough for a state.
+fn random(entropy: &dyn Entropy) -> String {
+    let mut bytes = [0; 32];
+    entropy.fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+impl Pending {
+    pub(super) fn begin(
+        &mut self,
+        service: &ServiceName,
+        provider: &Provider,
+        redirect: &str,
+        (entropy, now): (&dyn Entropy, Timestamp),
+    ) -> Result<Link, OauthNo> {
+        self.0.retain(|_, begun| now < begun.expires_at);
+        if self.0.len() >= MOST {
+            return Err(OauthNo::TooMany);
+        }
+        let (state, verifier) = (random(entropy), random(entropy));
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        let url = provider.link(redirect, &state, &challenge)?;
+        let expires_at = now + LIFE;
+        let begun = Begun {
+            service: service.clone(),
+            redirect: redirect.to_owned(),
+            verifier: Secret::new(verifier.into_bytes()),
+            expires_at,
+        };
+        self.0.insert(key(&state), begun);
+        Ok(Link { url, state, expires_at })
+    }
+
+    /// The link this state belongs to. It is spent by being asked for, whatever becomes of it.
+    pub(super) fn take(&mut self, service: &ServiceName, state: &str, now: Timestamp) -> Option<Begun> {
+        let begun = self.0.remove(&key(state))?;
+        (begun.service == *service && now < begun.expires_at).then_some(begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_testkit::ids::SeededEntropy;
+
+    fn name(text: &str) -> ServiceName {
+        ServiceName::new(text).unwrap()
+    }
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_millis(1_790_000_000_000) + Span::from_secs(secs)
+    }
+
+    fn begin(pending: &mut Pending, entropy: &SeededEntropy, now: Timestamp) -> Result<Link, OauthNo> {
+        let provider = Provider::google("client".into(), "gmail.googleapis.com");
+        pending.begin(&name("gmail"), &provider, "http://127.0.0.1:9000/", (entropy, now))
+    }
+
+    #[test]
+    fn the_link_carries_the_hash_of_a_verifier_that_stays_here() {
+        let (mut pending, entropy) = (Pending::default(), SeededEntropy::new(1));
+        let link = begin(&mut pending, &entropy, at(0)).unwrap();
+        let begun = pending.take(&name("gmail"), &link.state, at(1)).unwrap();
+        let verifier = std::str::from_utf8(begun.verifier.expose()).unwrap().to_owned();
+        assert_eq!(verifier.len(), 43);
+        assert!(!link.url.contains(&verifier));
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        assert!(link.url.contains(&format!("code_challenge={challenge}")), "{}", link.url);
+        assert!(link.url.contains("code_challenge_method=S256") && link.url.contains(&format!("state={}", link.state)));
+        assert!(!format!("{link:?}").contains(&link.state));
+    }
+
+    #[test]
+    fn a_state_works_once_in_time_and_for_its_own_service() {
+        let (mut pending, entropy) = (Pending::default(), SeededEntropy::new(1));
+        let links: Vec<Link> = (0..4).map(|_| begin(&mut pending, &entropy, at(0)).unwrap()).collect();
+        assert!(pending.take(&name("gmail"), &links[0].state, at(599)).is_some());
+        assert!(pending.take(&name("gmail"), &links[0].state, at(599)).is_none(), "a second time");
+        assert!(pending.take(&name("gmail"), &links[1].state, at(600)).is_none(), "too late");
+        assert!(pending.take(&name("other"), &links[2].state, at(1)).is_none(), "another service");
+        assert!(pending.take(&name("gmail"), &links[2].state, at(1)).is_none(), "it was spent by that");
+        assert!(pending.take(&name("gmail"), "made up", at(1)).is_none());
+    }
+
+    #[test]
+    fn links_nobody_answers_do_not_pile_up() {
+        let (mut pending, entropy) = (Pending::default(), SeededEntropy::new(1));
+        for _ in 0..MOST {
+            begin(&mut pending, &entropy, at(0)).unwrap();
+        }
+        assert!(matches!(begin(&mut pending, &entropy, at(1)), Err(OauthNo::TooMany)));
+        assert!(begin(&mut pending, &entropy, at(601)).is_ok(), "the old ones have lapsed");
+    }
+}

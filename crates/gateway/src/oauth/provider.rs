@@ -1,0 +1,195 @@
+//! Who grants access: where they are, who we are there, and what we ask for.
+//!
+//! Promise: the way opened to a provider leads to its token and revocation addresses and nowhere else; a private
+//! address is opened only where the operator wrote that very address.
+
+use http::Method;
+use sluice_core::ServiceName;
+use sluice_core::throttle::Limits;
+use url::Url;
+
+use super::no::OauthNo;
+use super::way_name;
+use crate::egress::ssrf::Net;
+use crate::egress::{Connection, HostPattern, PathPattern, Target};
+
+/// One provider, for one service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    /// Where people say yes.
+    pub authorize: String,
+    /// Where codes and refresh tokens become access tokens.
+    pub token: String,
+    /// Where grants are given back, if there is such a place.
+    pub revoke: Option<String>,
+    /// What it calls itself, if it says so in its answers.
+    pub issuer: Option<String>,
+    /// What it calls us.
+    pub client_id: String,
+    /// What we ask for.
+    pub scopes: Vec<String>,
+    /// Capabilities the access token is for.
+    pub capabilities: Vec<String>,
+    /// Hosts the access token is for.
+    pub api_hosts: Vec<String>,
+}
+
+impl Provider {
+    /// Google, for a mailbox.
+    #[must_use]
+    pub fn google(client_id: String, api_host: &str) -> Self {
+        Self {
+            authorize: "https://accounts.google.com/o/oauth2/v2/auth".into(),
+            token: "https://oauth2.googleapis.com/token".into(),
+            revoke: Some("https://oauth2.googleapis.com/revoke".into()),
+            issuer: Some("https://accounts.google.com".into()),
+            client_id,
+            scopes: vec!["https://www.googleapis.com/auth/gmail.modify".into()],
+            capabilities: vec!["email.*".into()],
+            api_hosts: vec![api_host.to_owned()],
+        }
+    }
+
+    /// The link that asks a person.
+    pub(super) fn link(&self, redirect: &str, state: &str, challenge: &str) -> Result<String, OauthNo> {
+        let bad = || OauthNo::Address("the authorization address is not one".into());
+        let mut url = Url::parse(&self.authorize).map_err(|_| bad())?;
+        if !matches!(url.scheme(), "https" | "http") || url.host().is_none() {
+            return Err(bad());
+        }
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &self.client_id)
+            .append_pair("redirect_uri", redirect)
+            .append_pair("scope", &self.scopes.join(" "))
+            .append_pair("state", state)
+            .append_pair("code_challenge", challenge)
+            .append_pair("code_challenge_method", "S256")
+            // Google gives a refresh token only when asked like this; others ignore what they do not know.
+            .append_pair("access_type", "offline")
+            .append_pair("prompt", "consent");
+        Ok(url.into())
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, OauthNo> {
+        let urls = std::iter::once(&self.token).chain(&self.revoke);
+        urls.map(|url| Target::parse(url).map_err(|why| OauthNo::Address(format!("an address of the provider: {why}"))))
+            .collect()
+    }
+
+    /// Hosts of the provider itself.
+    pub(super) fn own_hosts(&self) -> Result<Vec<String>, OauthNo> {
+        Ok(self.targets()?.iter().map(|target| target.host().to_owned()).collect())
+    }
+
+    /// The way to it.
+    pub(super) fn way_out(&self, service: &ServiceName) -> Result<Connection, OauthNo> {
+        let wrong = |why: String| OauthNo::Address(why);
+        let targets = self.targets()?;
+        let hosts: Result<Vec<_>, _> = targets.iter().map(|target| HostPattern::parse(target.host())).collect();
+        let mut way = Connection::new(way_name(service)?, hosts.map_err(wrong)?);
+        let paths: Result<Vec<_>, _> = targets.iter().map(|target| PathPattern::parse(target.path())).collect();
+        way.paths = paths.map_err(wrong)?;
+        way.ports = targets.iter().map(Target::port).collect();
+        way.methods = vec![Method::POST];
+        for target in &targets {
+            let opened = target.address().and_then(|address| Net::parse(&address.to_string()).ok());
+            // SECURITY: a token must not cross a network in clear; on this machine there is none to cross.
+            if !target.is_tls() && !target.address().is_some_and(|address| address.is_loopback()) {
+                return Err(OauthNo::Address("a provider is reached over https, or on 127.0.0.1".into()));
+            }
+            way.plain_http |= !target.is_tls();
+            way.allow_addresses.extend(opened);
+        }
+        // A grant is renewed for ever: nothing to use up, but no storm either.
+        way.limits = Limits { per_minute: Some(20), per_hour: Some(200), burn: None };
+        way.max_answer = 64 << 10;
+        Ok(way)
+    }
+
+    /// Which of the scopes we asked for are not among those granted. A provider that says nothing granted them all.
+    pub(super) fn missing(&self, granted: Option<&str>) -> Vec<String> {
+        let Some(granted) = granted.map(words) else { return Vec::new() };
+        self.scopes.iter().filter(|wanted| !granted.contains(wanted)).cloned().collect()
+    }
+}
+
+pub(super) fn words(scope: &str) -> Vec<String> {
+    scope.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// Whether a redirect leads to a port of the machine the browser runs on.
+#[must_use]
+pub fn redirect_is_loopback(redirect: &str) -> bool {
+    let Ok(url) = Url::parse(redirect) else { return false };
+    let host = match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        // SECURITY: `localhost` is a name, and names are looked up (RFC 8252, 8.3).
+        Some(url::Host::Domain(_)) | None => false,
+    };
+    let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+    host && url.scheme() == "http" && url.port().is_some() && plain && url.query().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gmail() -> ServiceName {
+        ServiceName::new("gmail").unwrap()
+    }
+
+    #[test]
+    fn only_a_port_of_this_machine_gets_the_code() {
+        for fine in ["http://127.0.0.1:8080/", "http://127.0.0.1:8080/callback", "http://[::1]:9/"] {
+            assert!(redirect_is_loopback(fine), "{fine}");
+        }
+        for bad in [
+            "https://evil.example/",
+            "http://localhost:8080/",
+            "http://127.0.0.1/",
+            "http://127.0.0.1.evil.example:80/",
+            "http://user@127.0.0.1:8080/",
+            "http://10.0.0.1:8080/",
+            "http://127.0.0.1:8080/?x=1",
+            "javascript:alert(1)",
+            "",
+        ] {
+            assert!(!redirect_is_loopback(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_way_leads_to_two_addresses_by_one_method() {
+        let way = Provider::google("id".into(), "gmail.googleapis.com").way_out(&gmail()).unwrap();
+        assert_eq!(way.name.as_str(), "oauth.gmail");
+        let admit = |method: Method, url: &str| way.admit(&method, &Target::parse(url).unwrap()).is_ok();
+        assert!(admit(Method::POST, "https://oauth2.googleapis.com/token"));
+        assert!(admit(Method::POST, "https://oauth2.googleapis.com/revoke"));
+        assert!(!admit(Method::GET, "https://oauth2.googleapis.com/token"));
+        assert!(!admit(Method::POST, "https://oauth2.googleapis.com/other"));
+        assert!(!admit(Method::POST, "https://gmail.googleapis.com/token"));
+        assert!(!admit(Method::POST, "http://oauth2.googleapis.com:443/token"));
+        assert!(way.agents.is_none() && way.credential.is_none());
+    }
+
+    #[test]
+    fn tokens_cross_no_network_in_clear() {
+        let mut provider = Provider::google("id".into(), "gmail.googleapis.com");
+        provider.token = "http://oauth2.googleapis.com/token".into();
+        assert!(matches!(provider.way_out(&gmail()), Err(OauthNo::Address(_))));
+        (provider.token, provider.revoke) = ("http://127.0.0.1:4713/token".into(), None);
+        let way = provider.way_out(&gmail()).unwrap();
+        assert!(way.plain_http && way.allow_addresses.len() == 1);
+    }
+
+    #[test]
+    fn what_was_not_granted_is_named() {
+        let mut provider = Provider::google("id".into(), "gmail.googleapis.com");
+        provider.scopes = vec!["read".into(), "send".into()];
+        assert_eq!(provider.missing(Some("email read")), ["send"]);
+        assert!(provider.missing(Some("send read openid")).is_empty());
+        assert!(provider.missing(None).is_empty(), "silence means all (RFC 6749, 5.1)");
+    }
+}

@@ -1,0 +1,254 @@
+//! The way to the person's browser and back: a link out, one request home.
+//!
+//! Takes the state of a link; gives what the provider answered. Promise: listens on loopback only, takes one answer,
+//! with that state; whatever else knocks gets a plain no and changes nothing.
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+
+use sluice_core::Span;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen;
+
+/// Where nothing listens: the address is pasted instead.
+const NOWHERE: &str = "http://127.0.0.1:7429/";
+/// The longest request that is read.
+const LONGEST: usize = 16 << 10;
+/// How long one request may take.
+const SOON: Span = Span::from_secs(5);
+
+/// Who waits for the answer.
+pub(super) enum Waiting {
+    /// A port of this machine.
+    Here(std::net::TcpListener),
+    /// The person, who pastes it.
+    Paste,
+}
+
+/// What the provider told the browser to bring.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Back {
+    pub(super) state: String,
+    pub(super) code: String,
+    pub(super) issuer: Option<String>,
+}
+
+impl Waiting {
+    /// Opens a port.
+    pub(super) fn listen(port: u16) -> Result<Self, Failure> {
+        let bound = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        bound.map(Self::Here).map_err(|error| {
+            Failure::new(Exit::Failed, "no port can be opened for the browser to come back to")
+                .why(io_words(&error))
+                .hint("--paste")
+        })
+    }
+
+    /// Where the browser is sent.
+    pub(super) fn redirect(&self) -> Result<String, Failure> {
+        match self {
+            Self::Here(listener) => Ok(format!("http://{}/", listener.local_addr()?)),
+            Self::Paste => Ok(NOWHERE.to_owned()),
+        }
+    }
+
+    /// Waits for the answer.
+    pub(super) fn answer(self, state: &str, patience: Span, screen: &Screen) -> Result<Back, Failure> {
+        match self {
+            Self::Here(listener) => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let late =
+                    || Failure::new(Exit::Pending, "nobody came back in time").hint("begin again, or use --paste");
+                runtime.block_on(async {
+                    listener.set_nonblocking(true)?;
+                    let listener = TcpListener::from_std(listener)?;
+                    timeout(patience.as_duration(), heard(&listener, state)).await.map_err(|_| late())?
+                })
+            }
+            Self::Paste => pasted(state, screen),
+        }
+    }
+}
+
+/// The first request that answers the link.
+async fn heard(listener: &TcpListener, state: &str) -> Result<Back, Failure> {
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        // A silent or broken guest is not the one that is waited for.
+        let Ok(Some(query)) = timeout(SOON.as_duration(), request(&mut stream)).await else { continue };
+        let read = read(&query, state);
+        let (status, words) = match &read {
+            None => ("404 Not Found", "There is nothing here."),
+            Some(Ok(_)) => ("200 OK", "Thank you. You can close this window and go back to the terminal."),
+            Some(Err(_)) => ("200 OK", "Nothing was connected. You can close this window."),
+        };
+        let page = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
+             referrer-policy: no-referrer\r\nconnection: close\r\n\r\n{words}",
+            words.len()
+        );
+        // Whether the person reads it does not change what they said.
+        let _shown = stream.write_all(page.as_bytes()).await;
+        let _closed = stream.shutdown().await;
+        if let Some(answer) = read {
+            return answer;
+        }
+    }
+}
+
+/// The query of a GET of our one page.
+async fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let length = stream.read(&mut piece).await.ok().filter(|length| *length > 0)?;
+        head.extend_from_slice(piece.get(..length)?);
+        if head.len() > LONGEST {
+            return None;
+        }
+    }
+    let text = String::from_utf8_lossy(&head);
+    let target = text.strip_prefix("GET ")?.split(' ').next()?;
+    target.strip_prefix("/?").map(str::to_owned)
+}
+
+/// What a query says: nothing where it is not the answer to this link.
+fn read(query: &str, state: &str) -> Option<Result<Back, Failure>> {
+    let pairs: Vec<(String, String)> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (plain(key), plain(value)))
+        .collect();
+    let get = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    // SECURITY: any page can send a browser here; only the answer to our link knows its state.
+    let said = get("state").filter(|said| said == state)?;
+    if let Some(error) = get("error") {
+        let shown: String = error.chars().filter(|c| c.is_ascii_lowercase() || *c == '_').take(40).collect();
+        return Some(Err(Failure::new(Exit::Denied, "the provider gave no access").why(shown)));
+    }
+    Some(Ok(Back { state: said, code: get("code")?, issuer: get("iss") }))
+}
+
+/// A part of a query as it was meant.
+fn plain(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let pair = || {
+            let mut ahead = rest.clone();
+            let (high, low) = (ahead.next()?, ahead.next()?);
+            let digits = [high, low];
+            u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok().map(|value| (value, ahead))
+        };
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => match pair() {
+                Some((value, ahead)) => {
+                    bytes.push(value);
+                    rest = ahead;
+                }
+                None => bytes.push(b'%'),
+            },
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a person pastes: the whole address, or the code alone.
+fn pasted(state: &str, screen: &Screen) -> Result<Back, Failure> {
+    screen.note("Afterwards the browser shows a page it cannot open. Paste its whole address here and press enter:");
+    let mut typed = String::new();
+    std::io::stdin().lock().read_line(&mut typed)?;
+    understood(typed.trim(), state).unwrap_or_else(|| {
+        Err(Failure::new(Exit::Usage, "this is not the answer to the link")
+            .hint("paste all of the address, from http to the end"))
+    })
+}
+
+fn understood(typed: &str, state: &str) -> Option<Result<Back, Failure>> {
+    if let Some((_, query)) = typed.split_once('?') {
+        return read(query, state);
+    }
+    let is_code = !typed.is_empty() && typed.bytes().all(|b| b.is_ascii_graphic()) && !typed.contains("://");
+    is_code.then(|| Ok(Back { state: state.to_owned(), code: plain(typed), issuer: None }))
+}
+
+/// Opens a browser where there is one to see.
+pub(super) fn open(link: &str) -> bool {
+    let seen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    if !std::io::stderr().is_terminal() || !(seen || cfg!(target_os = "macos")) {
+        return false;
+    }
+    let mut command = Command::new(program);
+    command.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(answer: Option<Result<Back, Failure>>) -> Option<String> {
+        answer.and_then(Result::ok).map(|back| back.code)
+    }
+
+    #[test]
+    fn only_the_answer_to_our_link_is_taken() {
+        assert_eq!(code(read("state=s1&code=4%2F0A%2Bx&scope=a+b", "s1")).as_deref(), Some("4/0A+x"));
+        for other in ["state=s2&code=x", "code=x", "state=s1", "", "state=&code=x"] {
+            assert_eq!(code(read(other, "s1")), None, "{other}");
+        }
+        let back = read("iss=https%3A%2F%2Faccounts.example&state=s1&code=c", "s1").unwrap().unwrap();
+        assert_eq!(back.issuer.as_deref(), Some("https://accounts.example"));
+    }
+
+    #[test]
+    fn a_no_of_the_person_is_a_no_and_quotes_nothing_strange() {
+        let failure = read("state=s1&error=access_denied%1b[31m", "s1").unwrap().unwrap_err();
+        assert_eq!((failure.exit, failure.why.as_deref()), (Exit::Denied, Some("access_deniedm")));
+    }
+
+    #[test]
+    fn an_address_or_a_code_can_be_pasted() {
+        assert_eq!(code(understood("http://127.0.0.1:7429/?state=s1&code=c1", "s1")).as_deref(), Some("c1"));
+        assert_eq!(code(understood("4/0Abc", "s1")).as_deref(), Some("4/0Abc"));
+        for bad in ["", "two words", "http://127.0.0.1:7429/", "http://127.0.0.1:7429/?state=s2&code=c1"] {
+            assert!(understood(bad, "s1").is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn percent_signs_that_mean_nothing_stay() {
+        assert_eq!(plain("100%&a%2"), "100%&a%2");
+        assert_eq!(plain("%E2%82%AC"), "€");
+    }
+
+    #[test]
+    fn strangers_at_the_port_are_sent_away_and_the_answer_is_still_heard() {
+        let waiting = Waiting::listen(0).unwrap();
+        let address = waiting.redirect().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let browser = std::thread::spawn(move || {
+            use std::io::{Read as _, Write as _};
+            let mut said = Vec::new();
+            for target in ["/favicon.ico", "/?state=wrong&code=evil", "/?state=s1&code=good"] {
+                let mut stream = std::net::TcpStream::connect(&address).unwrap();
+                write!(stream, "GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+                let mut page = String::new();
+                stream.read_to_string(&mut page).unwrap_or_default();
+                said.push(page.split(' ').nth(1).unwrap_or_default().to_owned());
+            }
+            said
+        });
+        let screen = Screen::new(crate::screen::Color::Never, true);
+        let back = waiting.answer("s1", Span::from_mins(1), &screen).unwrap();
+        assert_eq!(back.code, "good");
+        assert_eq!(browser.join().unwrap().last().map(String::as_str), Some("200"));
+    }
+}

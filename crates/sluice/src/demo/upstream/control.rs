@@ -1,0 +1,68 @@
+//! The owner's hand: what tests and the demo do to the mailbox past its API, `POST /__control`.
+//!
+//! Takes a wish as JSON (`fail`, `expire_history`, `token`, `revoke`, `receive`, `relabel`, `remove`, `labels`,
+//! `remove_drafts`), gives the counters and what was asked for. None of it is counted as a call.
+
+use serde_json::{Map, Value, json};
+
+use super::faults::Failing;
+use super::mailbox::Mailbox;
+use super::{Answer, Ask, Inner};
+
+/// Does what is wished.
+pub fn answer(inner: &mut Inner, ask: &Ask, now: i64) -> Answer {
+    let wish: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
+    let yes = |name: &str| wish.get(name) == Some(&Value::Bool(true));
+    if let Some(failing) = Failing::read(&wish) {
+        inner.faults.add(failing);
+    }
+    let mailbox = &mut inner.mailbox;
+    if yes("expire_history") {
+        mailbox.expire_history();
+    }
+    if yes("revoke") {
+        inner.oauth.revoke_all();
+    }
+    if yes("remove_drafts") {
+        for message in std::mem::take(&mut mailbox.drafts).into_values() {
+            mailbox.remove(&message);
+        }
+    }
+    for id in texts(&wish, "remove") {
+        mailbox.remove(&id);
+    }
+    if let Some(change) = wish.get("relabel") {
+        for id in texts(change, "ids") {
+            mailbox.relabel(&id, &texts(change, "add"), &texts(change, "remove"));
+        }
+    }
+    let received = wish.get("receive").map(|letter| receive(mailbox, letter, now));
+    let token = yes("token").then(|| inner.oauth.grant(now));
+    let mailbox = &inner.mailbox;
+    let shown: Map<String, Value> = texts(&wish, "labels")
+        .into_iter()
+        .map(|id| (id.clone(), mailbox.get(&id).map_or(Value::Null, |message| json!(message.labels))))
+        .collect();
+    let total: u64 = inner.calls.values().sum();
+    Answer::ok(json!({
+        "calls": total, "by_kind": inner.calls, "sent": mailbox.sent(), "messages": mailbox.len(),
+        "drafts": mailbox.drafts.len(), "token": token, "received": received, "labels": shown,
+    }))
+}
+
+fn texts(wish: &Value, name: &str) -> Vec<String> {
+    let list = wish.get(name).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// A message arrives.
+fn receive(mailbox: &mut Mailbox, letter: &Value, now: i64) -> String {
+    let text = |name: &str| letter.get(name).and_then(Value::as_str).unwrap_or_default();
+    let raw = format!(
+        "From: Li Wen <li@northpeak.example>\r\nTo: {}\r\nSubject: {}\r\nMessage-ID: <{now}@northpeak.example>\r\n\r\n{}\r\n",
+        mailbox.address,
+        text("subject"),
+        text("body"),
+    );
+    mailbox.receive(raw.into_bytes(), &["INBOX", "UNREAD"], now, None)
+}

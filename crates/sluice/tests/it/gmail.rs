@@ -1,0 +1,8 @@
+//! A connected mailbox from end to end: a gateway whose time is ours, real workers, and a service that speaks Gmail's
+//! API over HTTP in a process of its own, counts every call and fails on command.
+
+mod copying;
+mod house;
+mod sending;
+mod signing;
+mod undoing;

@@ -1,0 +1,290 @@
+//! A gateway with a mailbox connected to it, in a temporary folder, with a clock that moves only when told.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sluice_core::ids::{KeyId, RequestId};
+use sluice_core::{Actor, AgentName, Clock as _, Entropy as _, HoldId, PersonName, ServiceName, Span, Timestamp};
+use sluice_gateway::config::{Around, Config};
+use sluice_gateway::connections::{Connect, Connections, Endpoints};
+use sluice_gateway::corridor::{self, Answer};
+use sluice_gateway::keys::{KindWord, Token};
+use sluice_gateway::loops::{self, release::Release};
+use sluice_gateway::open::{World, open};
+use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
+use sluice_gateway::vault::{NewValue, Secret};
+use sluice_gateway::workers::Program;
+use sluice_gateway::{Gateway, No};
+use sluice_store::{AlertFilter, KeyKind, NewKey};
+use sluice_testkit::clock::ManualClock;
+use sluice_testkit::ids::SeededEntropy;
+
+use crate::running::ask;
+
+/// The service, in a process of its own.
+pub struct Mailbox {
+    pub address: SocketAddr,
+    process: Child,
+    /// Held open: a process that cannot speak any more ends.
+    _says: BufReader<ChildStdout>,
+}
+
+impl Mailbox {
+    /// Starts it with so many messages.
+    pub fn open(messages: u64) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(["demo", "--mailbox", "127.0.0.1:0", "--messages", &messages.to_string()])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        says.read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+        Self { address, process, _says: says }
+    }
+
+    /// Does something to the mailbox as its owner; gives the counters.
+    pub fn owner(&self, wish: &Value) -> Value {
+        ask(self.address, "POST", "/__control", "", Some(wish)).unwrap().body
+    }
+
+    /// Calls of the API so far.
+    pub fn calls(&self) -> u64 {
+        self.owner(&json!({}))["calls"].as_u64().unwrap()
+    }
+
+    /// Calls of one kind.
+    pub fn calls_of(&self, kind: &str) -> u64 {
+        self.owner(&json!({}))["by_kind"][kind].as_u64().unwrap_or(0)
+    }
+
+    /// Mails in SENT.
+    pub fn sent(&self) -> u64 {
+        self.owner(&json!({}))["sent"].as_u64().unwrap()
+    }
+
+    /// A credential that works.
+    pub fn token(&self) -> String {
+        self.owner(&json!({"token": true}))["token"].as_str().unwrap().to_owned()
+    }
+
+    /// The next requests of a kind fail.
+    pub fn fail(&self, kind: &str, how: Value) {
+        let mut wish = how;
+        wish["fail"] = json!(kind);
+        self.owner(&wish);
+    }
+
+    /// A message arrives; gives its id.
+    pub fn receive(&self, subject: &str, body: &str) -> String {
+        let got = self.owner(&json!({"receive": {"subject": subject, "body": body}}));
+        got["received"].as_str().unwrap().to_owned()
+    }
+
+    /// The labels of a message; nothing if it is gone.
+    pub fn labels(&self, id: &str) -> Value {
+        self.owner(&json!({"labels": [id]}))["labels"][id].clone()
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// Ids that start with the house's time, as real ones do.
+#[derive(Debug)]
+struct HouseIds {
+    clock: ManualClock,
+    random: SeededEntropy,
+}
+
+impl sluice_core::Ids for HouseIds {
+    fn mint(&self) -> u128 {
+        let millis = u128::try_from(self.clock.now().as_millis()).unwrap();
+        let mut random = [0; 16];
+        self.random.fill(&mut random);
+        millis << 80 | u128::from_be_bytes(random) >> 48
+    }
+}
+
+/// The gateway.
+pub struct House {
+    pub gw: Arc<Gateway>,
+    pub clock: ManualClock,
+    pub folder: tempfile::TempDir,
+    pub mailbox: Mailbox,
+    agent_key: String,
+    release: Option<Release>,
+    world: World,
+}
+
+pub fn ana() -> Actor {
+    Actor::Operator(PersonName::new("ana").unwrap())
+}
+
+pub fn gmail() -> ServiceName {
+    ServiceName::new("gmail").unwrap()
+}
+
+const CONFIG: &str = "node: test\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
+                      disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: \"off\"}}\n";
+
+impl House {
+    /// Opens a gateway beside a mailbox. Nothing is connected yet.
+    pub async fn new(messages: u64) -> Self {
+        let mailbox = Mailbox::open(messages);
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("policies/agents")).unwrap();
+        std::fs::write(root.join("policies/org.yaml"), "defaults: {tier: autonomous}\n").unwrap();
+        std::fs::write(root.join("policies/agents/clerk.yaml"), "rules: []\n").unwrap();
+        std::fs::write(root.join("sluice.yaml"), CONFIG).unwrap();
+        let clock = ManualClock::at(Timestamp::from_millis(1_795_000_000_000));
+        let world = World {
+            clock: Arc::new(clock.clone()),
+            ids: Arc::new(HouseIds { clock: clock.clone(), random: SeededEntropy::new(8) }),
+            entropy: Arc::new(SeededEntropy::new(7)),
+            release: "0.0.0",
+        };
+        let gw = Self::build(root, &world).await;
+        let agent = AgentName::new("clerk").unwrap();
+        gw.store.add_agent(agent.clone(), "keeps the books".into(), ana()).await.unwrap();
+        let token = Token::generate(KindWord::Agent, world.entropy.as_ref());
+        let id = KeyId::from_bits(world.ids.mint());
+        let new =
+            NewKey { id, kind: KeyKind::Agent(agent), label: None, hash: token.hash(), expires_at: None, by: ana() };
+        gw.store.issue_key(new).await.unwrap();
+        loops::start(&gw, "0.0.0").await.unwrap();
+        let release = Some(Release::new(&gw));
+        Self { gw, clock, folder, mailbox, agent_key: token.expose().to_owned(), release, world }
+    }
+
+    async fn build(root: &Path, world: &World) -> Arc<Gateway> {
+        let around = Around { here: root.to_path_buf(), ..Around::default() };
+        let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();
+        let gw = open(config, world).await.unwrap().0;
+        let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+        gw.workers.open(program, &gw.config, Arc::clone(&world.clock)).unwrap();
+        gw
+    }
+
+    /// A mailbox that is connected and copied.
+    pub async fn connected(messages: u64) -> Self {
+        let house = Self::new(messages).await;
+        house.connect().await;
+        house.gw.connections.sync_now(&gmail()).await.unwrap();
+        house
+    }
+
+    /// Connects the mailbox. Its copy is not begun.
+    pub async fn connect(&self) {
+        let endpoints = Endpoints { api: Some(format!("http://{}", self.mailbox.address)), ..Endpoints::default() };
+        let connect = Connect { name: gmail(), adapter: "gmail".into(), endpoints, by: ana() };
+        self.gw.connections.begin(connect).await.unwrap();
+        self.sign_in().await;
+        self.gw.connections.live(&gmail(), ana()).await.unwrap();
+    }
+
+    /// Puts a credential that works into the vault.
+    pub async fn sign_in(&self) {
+        let scope = self.gw.connections.access_scope(&gmail()).await.unwrap();
+        let value = Secret::new(self.mailbox.token().into_bytes());
+        let new = NewValue { value, kind: Some("access_token".into()), scope: Some(scope), overlap: Span::ZERO };
+        let name = Connections::access_secret(&gmail()).unwrap();
+        self.gw.vault.set(&name, new, ana()).await.unwrap();
+    }
+
+    /// The gateway dies and comes back.
+    pub async fn restart(mut self) -> Self {
+        self.release = None;
+        drop(Arc::into_inner(self.gw).expect("nothing else holds the gateway"));
+        self.clock.restart(Span::from_secs(5));
+        self.gw = Self::build(self.folder.path(), &self.world).await;
+        loops::start(&self.gw, "0.0.0").await.unwrap();
+        self.release = Some(Release::new(&self.gw));
+        self
+    }
+
+    /// The agent makes a call; nothing is waited for.
+    pub async fn call(&self, capability: &str, arguments: Value) -> Result<Answer, No> {
+        let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
+        let wish: Wish = serde_json::from_value(wish).unwrap();
+        let visitor = visitor(&self.gw, &self.agent_key)?;
+        let request = RequestId::from_bits(self.world.ids.mint());
+        corridor::walk(&self.gw, Knock { visitor, door: "test", request, wish }).await
+    }
+
+    /// What a read gives.
+    pub async fn read(&self, capability: &str, arguments: Value) -> Value {
+        match self.call(capability, arguments).await.unwrap() {
+            Answer::Done { result, .. } => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A write is placed; gives its id.
+    pub async fn place(&self, capability: &str, arguments: Value) -> HoldId {
+        match self.call(capability, arguments).await.unwrap() {
+            Answer::Held { hold, .. } => hold,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A mail is placed.
+    pub async fn send(&self, subject: &str) -> HoldId {
+        self.place(
+            "email.send",
+            json!({"to": "li@northpeak.example", "subject": subject, "body": "Hello,\n\nas said.\n"}),
+        )
+        .await
+    }
+
+    /// Lets go what is due, and waits until it is over.
+    pub async fn let_go(&mut self) -> usize {
+        let release = self.release.as_mut().unwrap();
+        let mut all = 0;
+        loop {
+            let started = release.step(&self.gw).await.unwrap();
+            release.finish().await;
+            all += started;
+            if started == 0 {
+                return all;
+            }
+        }
+    }
+
+    /// Time passes, and what is due leaves.
+    pub async fn pass(&mut self, span: Span) {
+        self.clock.advance(span);
+        self.let_go().await;
+    }
+
+    /// The word for a write's state.
+    pub async fn state(&self, hold: HoldId) -> &'static str {
+        self.gw.store.hold(hold).await.unwrap().unwrap().state.word()
+    }
+
+    /// Topics of all alerts.
+    pub async fn alerts(&self) -> Vec<String> {
+        let alerts = self.gw.store.alerts(AlertFilter::default(), None, 1_000).await.unwrap();
+        alerts.into_iter().map(|alert| alert.message.topic).collect()
+    }
+
+    /// Messages of a list.
+    pub async fn newest(&self, many: u64) -> Vec<String> {
+        let list = self.read("email.list", json!({"limit": many})).await;
+        let messages = list["messages"].as_array().unwrap();
+        messages.iter().map(|message| message["message_id"].as_str().unwrap().to_owned()).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! Signing in, and everything that ends it.
+
+use serde_json::json;
+use sluice_core::Span;
+use sluice_gateway::connections::Connections;
+
+use super::house::{House, ana, gmail};
+
+#[tokio::test]
+async fn a_permission_taken_back_stops_all_work_tells_people_once_and_is_not_asked_again() {
+    let mut house = House::connected(20).await;
+    let sent = house.mailbox.sent();
+    let hold = house.send("On its way").await;
+    house.mailbox.owner(&json!({"revoke": true}));
+    house.pass(Span::from_secs(30)).await;
+    let view = house.gw.connections.show(&gmail()).await.unwrap();
+    assert_eq!((view.state, house.state(hold).await), ("needs_reauth", "ready"));
+    let calls = house.mailbox.calls();
+    for _ in 0..40 {
+        house.pass(Span::from_mins(1)).await;
+        drop(house.gw.connections.sync_now(&gmail()).await);
+    }
+    assert_eq!(house.mailbox.calls(), calls, "the service is left alone");
+    assert_eq!(house.alerts().await, ["connection.needs_reauth"]);
+    assert_eq!(house.state(hold).await, "ready", "the write waits and is not buried");
+    let no = house.call("email.send", json!({"to": "a@b.example", "subject": "x", "body": "y"})).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "freeze.active");
+    assert_eq!(house.newest(5).await.len(), 5, "the copy goes on answering");
+
+    house.sign_in().await;
+    house.gw.connections.live(&gmail(), ana()).await.unwrap();
+    house.gw.connections.sync_now(&gmail()).await.unwrap();
+    house.pass(Span::from_mins(1)).await;
+    assert_eq!((house.state(hold).await, house.mailbox.sent()), ("done", sent + 1));
+    assert_eq!(house.gw.connections.show(&gmail()).await.unwrap().state, "live");
+}
+
+#[tokio::test]
+async fn what_is_ended_leaves_no_copy_no_secret_and_no_held_write() {
+    let mut house = House::connected(30).await;
+    let (sent, hold) = (house.mailbox.sent(), house.send("Never").await);
+    let folder = house.folder.path().join("data/replicas/gmail");
+    assert!(folder.exists());
+    let receipt = house.gw.connections.disconnect(&gmail(), ana()).await.unwrap();
+    assert_eq!((receipt.cancelled.as_slice(), receipt.messages), ([hold].as_slice(), 30));
+    assert_eq!(receipt.secrets, ["service/gmail/access"]);
+    assert!(receipt.capabilities.iter().any(|name| name.as_str() == "email.send"));
+    assert!(!folder.exists(), "the copy is deleted");
+    let secret = Connections::access_secret(&gmail()).unwrap();
+    assert!(house.gw.vault.show(&secret).await.unwrap().revoked.is_some());
+    house.pass(Span::from_mins(5)).await;
+    assert_eq!((house.state(hold).await, house.mailbox.sent()), ("cancelled", sent));
+    let no = house.call("email.list", json!({})).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "gateway.unsupported");
+    assert!(house.gw.connections.disconnect(&gmail(), ana()).await.is_err(), "once is enough");
+
+    house.connect().await;
+    house.gw.connections.sync_now(&gmail()).await.unwrap();
+    assert_eq!(house.newest(5).await.len(), 5, "and can be connected anew");
+}
+
+#[tokio::test]
+async fn a_pause_holds_writes_and_copies_until_a_person_lets_go() {
+    let mut house = House::connected(10).await;
+    let (sent, hold) = (house.mailbox.sent(), house.send("Wait").await);
+    house.gw.connections.pause(&gmail(), ana()).await.unwrap();
+    let calls = house.mailbox.calls();
+    house.pass(Span::from_mins(5)).await;
+    assert!(house.gw.connections.sync_now(&gmail()).await.is_err());
+    assert_eq!((house.mailbox.calls(), house.state(hold).await), (calls, "held"));
+    house.gw.connections.resume(&gmail(), ana()).await.unwrap();
+    house.pass(Span::from_secs(1)).await;
+    assert_eq!((house.mailbox.sent(), house.state(hold).await), (sent + 1, "done"));
+    let tested = house.gw.connections.test(&gmail()).await.unwrap();
+    assert!(tested.works && tested.account.as_deref() == Some("office@alderfinch.example"));
+}

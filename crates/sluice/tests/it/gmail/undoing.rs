@@ -1,0 +1,75 @@
+//! Taking back: exactly what was done, and never over what a person did since.
+
+use serde_json::json;
+use sluice_core::{HoldId, Span};
+use sluice_gateway::rooms::rollback;
+
+use super::house::{House, ana, gmail};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_deletes_are_taken_back_but_for_the_three_a_person_changed_since() {
+    let mut house = House::connected(80).await;
+    let ids = house.newest(50).await;
+    let labels: Vec<_> = ids.iter().map(|id| house.mailbox.labels(id)).collect();
+    let mut holds: Vec<HoldId> = Vec::new();
+    for id in &ids {
+        holds.push(house.place("email.delete", json!({"message_id": id})).await);
+    }
+    house.pass(Span::from_secs(30)).await;
+    house.pass(Span::from_secs(1)).await;
+    for (hold, id) in holds.iter().zip(&ids) {
+        assert_eq!(house.state(*hold).await, "done");
+        assert!(house.mailbox.labels(id).to_string().contains("TRASH"));
+    }
+    house.gw.connections.sync_now(&gmail()).await.unwrap();
+    let left = house.newest(50).await;
+    assert!(ids.iter().all(|id| !left.contains(id)), "the copy does not list what is in the trash");
+
+    let changed = [&ids[3], &ids[17], &ids[42]];
+    house.mailbox.owner(&json!({"relabel": {"ids": changed, "add": ["STARRED"], "remove": []}}));
+    let mut done = Vec::new();
+    for hold in &holds {
+        done.push(house.gw.store.hold(*hold).await.unwrap().unwrap());
+    }
+    let (steps, made) = rollback::take_all_back(&house.gw, &done, &ana()).await.unwrap();
+    let refused: Vec<_> = steps.iter().filter(|step| !step.possible).collect();
+    assert_eq!((made.len(), refused.len()), (47, 3));
+    assert!(refused.iter().all(|step| step.code == Some("rollback.conflict")), "{refused:?}");
+    house.pass(Span::from_secs(5)).await;
+    house.pass(Span::from_secs(1)).await;
+    for hold in &made {
+        assert_eq!(house.state(*hold).await, "done");
+    }
+    for (id, before) in ids.iter().zip(&labels) {
+        let now = house.mailbox.labels(id);
+        if changed.contains(&id) {
+            assert!(now.to_string().contains("TRASH") && now.to_string().contains("STARRED"), "{now}");
+        } else {
+            assert_eq!(now, *before, "exactly the labels it had");
+        }
+    }
+}
+
+#[tokio::test]
+async fn labels_go_back_a_draft_goes_away_and_a_sent_mail_says_that_it_cannot() {
+    let mut house = House::connected(20).await;
+    let id = house.newest(1).await.remove(0);
+    let before = house.mailbox.labels(&id);
+    let label = house.place("email.label", json!({"message_id": id, "add_labels": ["Starred"]})).await;
+    let draft = house.place("email.draft", json!({"to": "a@b.example", "subject": "x", "body": "y"})).await;
+    let sent = house.send("Gone for good").await;
+    house.pass(Span::from_secs(30)).await;
+    assert_ne!(house.mailbox.labels(&id), before);
+    let mut done = Vec::new();
+    for hold in [label, draft, sent] {
+        assert_eq!(house.state(hold).await, "done");
+        done.push(house.gw.store.hold(hold).await.unwrap().unwrap());
+    }
+    let (steps, made) = rollback::take_all_back(&house.gw, &done, &ana()).await.unwrap();
+    assert_eq!(made.len(), 2);
+    let refused: Vec<_> = steps.iter().filter(|step| !step.possible).collect();
+    assert_eq!((refused[0].buffer_id, refused[0].code), (sent, Some("rollback.irreversible")));
+    house.pass(Span::from_secs(5)).await;
+    assert_eq!(house.mailbox.labels(&id), before);
+    assert_eq!(house.mailbox.owner(&json!({}))["drafts"], 0);
+}

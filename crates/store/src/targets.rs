@@ -1,0 +1,173 @@
+//! Where targets come from: what sessions were shown, which targets people have approved, and what a write's are.
+//!
+//! Promise: a target becomes known in the transaction of the yes that a person gave to the one write that has it; a
+//! yes to a batch makes nothing known.
+
+use sluice_core::audit::Fact;
+use sluice_core::ids::SessionId;
+use sluice_core::target::{Met, Traced};
+use sluice_core::{AgentName, ApprovalId, CallId, HoldId};
+
+use crate::Store;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::sql::{Tx, params};
+
+const OBSERVE: &str = "INSERT INTO observations (session, id, seen_at, source, met) VALUES (?1, ?2, ?3, ?4, ?5)";
+const OBSERVED: &str = "SELECT source, met FROM observations WHERE session = ?1 ORDER BY id LIMIT 2000";
+const KNOWN: &str = "SELECT print FROM known_targets WHERE agent = ?1 AND print = ?2";
+const LEARN: &str = "INSERT INTO known_targets (agent, print, since, approval) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (agent, print) DO NOTHING";
+const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
+const TAINTED: &str =
+    "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL AND ended_at IS NULL LIMIT 1";
+
+/// An outside text a session was shown.
+struct Observe {
+    session: SessionId,
+    id: CallId,
+    call: Option<CallId>,
+    source: String,
+    met: Met,
+}
+
+impl UseCase for Observe {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let now = desk.now;
+        let met = self.met.to_bytes();
+        let fact = Fact::new("session.observed", desk.actor()).with("session", self.session);
+        let mut fact = fact.with("values", met.len() / 8);
+        desk.write(OBSERVE, params![self.session, self.id, now, self.source.as_str(), met]);
+        fact.call = self.call;
+        desk.record(fact);
+        Ok(())
+    }
+}
+
+struct Observed(SessionId);
+
+impl Query for Observed {
+    type Out = Vec<(String, Met)>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let rows = tx.rows(OBSERVED, &params![self.0]).await?;
+        rows.into_iter()
+            .map(|row| {
+                let mut row = row.of("observations");
+                Ok((row.text()?, Met::from_bytes(&row.blob()?)))
+            })
+            .collect()
+    }
+}
+
+struct Known {
+    agent: AgentName,
+    prints: Vec<String>,
+}
+
+impl Query for Known {
+    type Out = Vec<String>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<String>, StoreError> {
+        let each: Vec<_> = self.prints.iter().map(|print| params![&self.agent, print.as_str()]).collect();
+        let found = tx.rows_each(KNOWN, &each).await?;
+        found.into_iter().flatten().map(|row| row.of("known_targets").text()).collect()
+    }
+}
+
+struct OfHold(HoldId);
+
+impl Query for OfHold {
+    type Out = Vec<Traced>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Traced>, StoreError> {
+        of_hold(tx, self.0).await
+    }
+}
+
+struct Tainted(AgentName);
+
+impl Query for Tainted {
+    type Out = bool;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+        Ok(!tx.rows(TAINTED, &params![&self.0]).await?.is_empty())
+    }
+}
+
+async fn of_hold<T: Tx>(tx: &mut T, hold: HoldId) -> Result<Vec<Traced>, StoreError> {
+    let Some(row) = tx.rows(OF_HOLD, &params![hold]).await?.into_iter().next() else { return Ok(Vec::new()) };
+    let mut row = row.of("contents");
+    match row.maybe_text()? {
+        None => Ok(Vec::new()),
+        Some(text) => serde_json::from_str(&text).map_err(|_| row.impossible("targets that cannot be read")),
+    }
+}
+
+/// The targets of one write, while its question is being answered.
+pub(crate) async fn to_learn<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Result<Vec<String>, StoreError> {
+    Ok(of_hold(desk.tx(), hold).await?.into_iter().filter_map(|target| target.print).collect())
+}
+
+/// Makes targets known.
+pub(crate) fn learn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName, approval: ApprovalId, prints: &[String]) {
+    let now = desk.now;
+    for print in prints {
+        desk.write(LEARN, params![agent, print.as_str(), now, approval]);
+    }
+}
+
+impl Store {
+    /// Notes that a session was shown an outside text. `id` is the observation's own number.
+    ///
+    /// # Errors
+    /// When it cannot be recorded: then the text must not be shown.
+    pub async fn observe(
+        &self,
+        session: SessionId,
+        id: CallId,
+        call: Option<CallId>,
+        source: String,
+        met: Met,
+    ) -> Result<(), StoreError> {
+        self.submit(Observe { session, id, call, source, met }).await
+    }
+
+    /// What a session was shown from outside, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn observed(&self, session: SessionId) -> Result<Vec<(String, Met)>, StoreError> {
+        self.ask(Observed(session)).await
+    }
+
+    /// Which of these targets people have approved for an agent before.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn known_targets(&self, agent: AgentName, prints: Vec<String>) -> Result<Vec<String>, StoreError> {
+        self.ask(Known { agent, prints }).await
+    }
+
+    /// Where the targets of a write come from, as it was when it was admitted.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn targets_of(&self, hold: HoldId) -> Result<Vec<Traced>, StoreError> {
+        self.ask(OfHold(hold)).await
+    }
+
+    /// Whether any open session of an agent has read something bad.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn any_tainted(&self, agent: AgentName) -> Result<bool, StoreError> {
+        self.ask(Tainted(agent)).await
+    }
+}
+
+/// How long what a session was shown is remembered.
+pub(crate) const REMEMBERED: sluice_core::Span = sluice_core::Span::from_hours(31 * 24);
+
+/// The text of the column.
+pub(crate) fn column(targets: &[Traced]) -> Option<String> {
+    if targets.is_empty() { None } else { serde_json::to_string(targets).ok() }
+}

@@ -1,0 +1,92 @@
+//! Connected services: how they stand, and what follows from it.
+
+use serde_json::json;
+use sluice_core::ServiceName;
+use sluice_core::connection::{ConnectionState, ConnectionStep};
+use sluice_core::ids::MessageId;
+use sluice_store::{AlertFilter, ConnectionMove, Moved, NewConnection, Scope, Severity, StoreError};
+use sluice_testkit::World;
+
+use crate::engines::{code, everywhere, operator, recorded, service};
+
+fn name(text: &str) -> ServiceName {
+    ServiceName::new(text).unwrap()
+}
+
+fn begin(world: &World, connection: &str) -> Result<ConnectionState, StoreError> {
+    let new = NewConnection {
+        name: name(connection),
+        adapter: "gmail".into(),
+        service: service("email"),
+        account: None,
+        endpoints: json!({"api": "https://mail.example.com"}),
+        by: operator(),
+    };
+    world.wait(world.store.begin_connection(new)).map(|row| row.state)
+}
+
+fn step(world: &World, connection: &str, step: ConnectionStep, n: u128) -> Result<Moved, StoreError> {
+    let account = (step == ConnectionStep::SignedIn).then(|| "me@example.com".to_owned());
+    let message = MessageId::from_bits(n);
+    let by = operator();
+    world.wait(world.store.move_connection(ConnectionMove {
+        name: name(connection),
+        step,
+        reason: None,
+        account,
+        by,
+        message,
+    }))
+}
+
+#[test]
+fn one_connection_stands_behind_a_service_and_is_remembered() {
+    everywhere(|world| {
+        assert_eq!(begin(world, "gmail").unwrap(), ConnectionState::Connecting);
+        assert_eq!(code(begin(world, "other")), "store.conflict", "email is taken");
+        assert_eq!(begin(world, "gmail").unwrap(), ConnectionState::Connecting, "signing in may be begun again");
+        step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+        let moved = step(world, "gmail", ConnectionStep::Copied, 2).unwrap();
+        assert!(moved.is_new());
+        let rows = world.wait(world.store.connections()).unwrap();
+        assert_eq!((rows.len(), rows[0].state), (1, ConnectionState::Live));
+        assert_eq!(rows[0].account.as_deref(), Some("me@example.com"));
+        assert_eq!(rows[0].endpoints["api"], "https://mail.example.com");
+        assert_eq!(code(step(world, "nobody", ConnectionStep::Pause, 3)), "store.not_found");
+        step(world, "gmail", ConnectionStep::End, 4).unwrap();
+        assert_eq!(begin(world, "other").unwrap(), ConnectionState::Connecting, "email is free again");
+        assert_eq!(recorded(world, "connection.moved"), 3);
+    });
+}
+
+#[test]
+fn a_refused_credential_freezes_the_service_and_tells_people_once() {
+    everywhere(|world| {
+        begin(world, "gmail").unwrap();
+        step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+        assert!(step(world, "gmail", ConnectionStep::Refused, 2).unwrap().is_new());
+        assert!(!step(world, "gmail", ConnectionStep::Refused, 3).unwrap().is_new(), "nothing new");
+        let alerts = world.wait(world.store.alerts(AlertFilter::default(), None, 10)).unwrap();
+        assert_eq!(alerts.len(), 1);
+        assert_eq!(alerts[0].message.topic, "connection.needs_reauth");
+        assert_eq!(alerts[0].message.severity, Severity::Critical);
+        let frozen = world.wait(world.store.freezes()).unwrap();
+        assert_eq!((frozen.len(), &frozen[0].scope), (1, &Scope::Service(service("email"))));
+        step(world, "gmail", ConnectionStep::SignedIn, 4).unwrap();
+        assert_eq!(world.wait(world.store.freezes()).unwrap(), [], "signed in again, it goes on");
+    });
+}
+
+#[test]
+fn a_brake_that_a_person_pulled_is_not_let_go_by_a_connection() {
+    everywhere(|world| {
+        begin(world, "gmail").unwrap();
+        step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+        let scope = Scope::Service(service("email"));
+        world.wait(world.store.freeze(scope, operator(), "something is odd".into())).unwrap();
+        step(world, "gmail", ConnectionStep::Pause, 2).unwrap();
+        step(world, "gmail", ConnectionStep::Resume, 3).unwrap();
+        let frozen = world.wait(world.store.freezes()).unwrap();
+        assert_eq!((frozen.len(), frozen[0].reason.as_str()), (1, "something is odd"));
+    });
+}
