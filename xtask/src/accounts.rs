@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::command::Line;
@@ -59,6 +59,19 @@ impl Servers {
     }
 }
 
+impl Servers {
+    /// For a person who runs single tests by hand: says where they are, and stays until they end.
+    pub fn keep(mut self) {
+        for (variable, address) in &self.at {
+            println!("export {variable}={address}");
+        }
+        println!("\nCtrl-C stops them.");
+        for child in &mut self.children {
+            let _ended = child.wait();
+        }
+    }
+}
+
 impl Drop for Servers {
     fn drop(&mut self) {
         for child in &mut self.children {
@@ -74,7 +87,7 @@ fn npm(folder: &Path) -> Result<(), String> {
 }
 
 /// A server that has said that it is ready, and where.
-fn launched(folder: &PathBuf, launcher: &str) -> Result<(Child, String), String> {
+fn launched(folder: &Path, launcher: &str) -> Result<(Child, String), String> {
     let words = |error: std::io::Error| error.to_string();
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map_err(words)?.port();
     let mut command = Command::new(folder.join("node_modules/.bin/node"));

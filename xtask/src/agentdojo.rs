@@ -1,7 +1,7 @@
 //! `cargo xtask eval --agentdojo`: the published AgentDojo suites, replayed through the real corridor.
 //!
 //! Takes Python and a network to install the package from, once; gives how many injected writes were carried out and how
-//! many of the users' tasks were finished, printed by `xtask/counterparts/agentdojo.py`. Promise: no model, the detector
+//! many of the users' tasks were finished, printed by `xtask/counterparts/dojo_replay.py`. Promise: no model, the detector
 //! is switched off, and the gateway is the program that was built; it ends with the replay.
 
 use std::fs;
@@ -29,7 +29,7 @@ pub fn replay(root: &Path, passes: &[&str]) -> Result<(), String> {
     let program = fs::canonicalize("target/debug/sluice").map_err(words)?.display().to_string();
     let home = root.join("target").join(format!("agentdojo-gate-{}", std::process::id()));
     let gate = Gate::open(&program, &home, &said(&Line::new(&[&python, "-c", KNOWN]))?)?;
-    let script = root.join("xtask/counterparts/agentdojo.py").display().to_string();
+    let script = root.join("xtask/counterparts/dojo_replay.py").display().to_string();
     let line = Line::new(&[&python, &script]).args(passes);
     done(&line.env("SLUICE_TEST_URL", &gate.url).env("SLUICE_TEST_TOKEN", &gate.token))
 }

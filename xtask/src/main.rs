@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | eval | pg`.
+//! The recipes of this repository: `cargo xtask check | test | bench | eval | mcp | accounts | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -35,6 +35,7 @@ cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the ch
 cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
                                      detector switched off; PASS: alone, helped, attacked
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
+cargo xtask accounts                 somebody else's Gmail and authorization server until Ctrl-C; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -58,6 +59,11 @@ fn main() -> ExitCode {
             let mut report = Report::new().strict(rest.contains(&"--strict"));
             mcp::suites(&mut report);
             mounts::suite(&mut report);
+            report.finish()
+        }
+        ["accounts"] => {
+            let mut report = Report::new().strict(true);
+            accounts::start(&mut report).keep();
             report.finish()
         }
         ["pg"] => pg(),

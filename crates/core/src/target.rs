@@ -7,6 +7,8 @@
 mod find;
 mod values;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -22,7 +24,7 @@ pub const MOST: usize = 200;
 const MET: usize = 20_000;
 
 /// One target of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     /// The argument it stands in: `to`, `attendees[1]`, `body` for an address inside a text.
     pub argument: String,
@@ -35,7 +37,7 @@ pub struct Target {
 }
 
 /// A target and where it was first met.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traced {
     /// The argument it stands in.
@@ -50,6 +52,19 @@ pub struct Traced {
     /// What a yes of a person makes known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub print: Option<String>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the value: it is content.
+        f.debug_struct("Target").field("argument", &self.argument).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traced").field("argument", &self.argument).field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 /// The origins of traced targets.

@@ -203,7 +203,10 @@ impl Intake {
         stub::break_imitations(&mut cleaned);
         let score = thousandths(cleaned.score);
         let threshold = self.ground.settings.threshold_of(&item.service);
-        let session = self.session_of(item).await?;
+        let session = match &item.reader {
+            Some(reader) => Some(self.session_of(reader).await?),
+            None => None,
+        };
         let hash = hash_of(item);
         // A detector that is switched off has no say at all, here or about the session.
         let withhold = threshold.filter(|threshold| score >= *threshold);
@@ -226,19 +229,36 @@ impl Intake {
             (None, _) | (Some(_), Some(_)) => {}
         }
         if let (Some(session), Some(reader)) = (session, &item.reader) {
-            let met = Met::of(&shown(item, &cleaned), session.bits());
             let source = format!("{}: {}", item.service, cut(&item.source));
-            let id = CallId::mint(self.ground.ids.as_ref());
-            self.ground.store.observe(session, id, Some(reader.call), source, met).await.map_err(refusal)?;
+            self.observe(session, reader.call, source, &shown(item, &cleaned)).await?;
         }
         Ok(Taken::Clean(cleaned))
     }
 
+    /// Notes what an agent is about to be given by a service that has cleaned it already: a copy of a mailbox, a proxy.
+    ///
+    /// # Errors
+    /// When it cannot be recorded: then it must not be given.
+    pub async fn note(&self, reader: &Reader, source: &str, given: &Value) -> Result<(), Refusal> {
+        let mut text = String::new();
+        leaves(given, &mut text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let session = self.session_of(reader).await?;
+        self.observe(session, reader.call, cut(source), &text).await
+    }
+
+    async fn observe(&self, session: SessionId, call: CallId, source: String, text: &str) -> Result<(), Refusal> {
+        let met = Met::of(text, session.bits());
+        let id = CallId::mint(self.ground.ids.as_ref());
+        self.ground.store.observe(session, id, Some(call), source, met).await.map_err(refusal)
+    }
+
     /// The session that is about to see an item, made where its calls name none.
-    async fn session_of(&self, item: &Incoming) -> Result<Option<SessionId>, Refusal> {
-        let Some(reader) = &item.reader else { return Ok(None) };
+    async fn session_of(&self, reader: &Reader) -> Result<SessionId, Refusal> {
         if let Some(session) = reader.session {
-            return Ok(Some(session));
+            return Ok(session);
         }
         let (id, store) = (nameless(&reader.agent), &self.ground.store);
         if store.session(id).await.map_err(refusal)?.is_none() {
@@ -248,7 +268,7 @@ impl Intake {
                 return Err(Refusal::new(Code::ContentUnread));
             }
         }
-        Ok(Some(id))
+        Ok(id)
     }
 
     async fn keep(&self, item: &Incoming, cleaned: &Cleaned, kept: Kept) -> Result<(), Refusal> {
@@ -292,15 +312,31 @@ fn shown(item: &Incoming, cleaned: &Cleaned) -> String {
     format!("{}\n{}\n{value}", cleaned.text, item.beside.as_deref().unwrap_or_default())
 }
 
+/// Every text in a value, on a line of its own.
+fn leaves(value: &Value, text: &mut String) {
+    match value {
+        Value::String(words) => {
+            text.push_str(words);
+            text.push('\n');
+        }
+        Value::Number(number) => {
+            text.push_str(&number.to_string());
+            text.push('\n');
+        }
+        Value::Array(list) => list.iter().for_each(|item| leaves(item, text)),
+        Value::Object(map) => map.values().for_each(|item| leaves(item, text)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
 fn cut(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(NAME).collect()
 }
 
 /// A score in thousandths. Rounded up: what touches the threshold has reached it.
 fn thousandths(score: f32) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-    let thousandths = (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32;
-    thousandths
+    // Between 0 and 1000.
+    (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32
 }
 
 /// Of the item as it came, so that the same item is known again.

@@ -228,8 +228,7 @@ impl Oauth {
         told.await.unwrap_or(Err(Stale::Later))
     }
 
-    /// The service refused the access token before its time: it counts as ended. One that was only just given and
-    /// is refused again is left to a person.
+    /// The service refused the access token before its time: it counts as ended, unless it was renewed a moment ago.
     pub async fn rejected(&self, service: &ServiceName) {
         let now = self.inner.clock.now();
         self.inner.lived(service).lock_owned().await.rejected(now);
@@ -258,6 +257,7 @@ impl Oauth {
     pub async fn revoke(&self, service: &ServiceName, by: &Actor) -> Result<Revoked, OauthNo> {
         let inner = &self.inner;
         let provider = inner.provider(service)?;
+        inner.pending.lock().unwrap_or_else(PoisonError::into_inner).forget(service);
         let mut lived = inner.lived(service).lock_owned().await;
         let told = match inner.take(service, &provider, by).await {
             Ok(refresh) => inner.give_back(service, &provider, &refresh, by).await,

@@ -98,6 +98,11 @@ pub trait Service: Send + Sync {
     /// Whether it knows this capability.
     fn offers(&self, capability: &CapabilityName) -> bool;
 
+    /// Whether what it gives was written by others. Sessions remember what they were shown of that.
+    fn outside(&self) -> bool {
+        false
+    }
+
     /// Says no early to a write that can be seen to be impossible. Changes nothing.
     fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
         let (_any, _session) = (action, session);

@@ -30,8 +30,9 @@ const ALL_LOCKED: &str = select!("ORDER BY name /*lock*/");
 const BEGIN: &str = "INSERT INTO connections \
      (name, adapter, service, account, endpoints, state, reason, since, version) \
      VALUES (?1, ?2, ?3, ?4, ?5, 'connecting', NULL, ?6, 1)";
-const AGAIN: &str = "UPDATE connections SET adapter = ?2, service = ?3, account = COALESCE(?4, account), endpoints = ?5, \
-     state = ?6, since = ?7, version = version + 1 WHERE name = ?1 AND version = ?8";
+// A connection that was ended begins as anybody's: the account it was is forgotten.
+const AGAIN: &str = "UPDATE connections SET adapter = ?2, service = ?3, \
+     account = CASE WHEN state = 'disconnected' THEN ?4 ELSE COALESCE(?4, account) END, endpoints = ?5, state = ?6, since = ?7, version = version + 1 WHERE name = ?1 AND version = ?8";
 const MOVE: &str = "UPDATE connections SET state = ?2, reason = ?3, account = COALESCE(?4, account), since = ?5, \
      version = version + 1 WHERE name = ?1 AND version = ?6";
 
@@ -114,7 +115,10 @@ impl UseCase for NewConnection {
             name: name.clone(),
             adapter: self.adapter.clone(),
             service: self.service.clone(),
-            account: self.account.clone().or_else(|| before.as_ref().and_then(|one| one.account.clone())),
+            account: self.account.clone().or_else(|| {
+                let same = before.as_ref().filter(|one| one.state != ConnectionState::Disconnected);
+                same.and_then(|one| one.account.clone())
+            }),
             endpoints: self.endpoints.clone(),
             state,
             reason: before.and_then(|one| one.reason),

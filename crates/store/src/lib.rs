@@ -62,7 +62,6 @@ use sluice_core::audit::{Head, Sealed};
 use sluice_core::batch::Window;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
-use sluice_core::rollback::Fingerprint;
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
 
 pub use admission::{Admission, Admitted, Rate};
@@ -520,30 +519,6 @@ impl Store {
     ) -> Result<u32, StoreError> {
         let (name, oldest) = (rule.to_owned(), window.oldest_slot(now));
         self.ask(counters::Used { kind: counters::RATE, agent, name, oldest }).await
-    }
-
-    /// The rollback point of a write.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn rollback_of(&self, hold: HoldId) -> Result<Option<Point>, StoreError> {
-        self.ask(rollbacks::OfHold(hold)).await
-    }
-
-    /// Records that a write has been taken back.
-    ///
-    /// # Errors
-    /// When the object has changed since, or it is too late.
-    pub async fn undone(&self, hold: HoldId, present: Fingerprint, by: Actor) -> Result<(), StoreError> {
-        self.submit(rollbacks::Undo { hold, present, by }).await
-    }
-
-    /// Ends rollback points that can no longer be used. Gives them as they were, so that what they kept can go.
-    ///
-    /// # Errors
-    /// When that cannot be recorded.
-    pub async fn expire_rollbacks(&self, limit: u32) -> Result<Vec<Point>, StoreError> {
-        self.submit(rollbacks::ExpireDue { limit }).await
     }
 
     /// Every audit log, with its end.

@@ -5,6 +5,7 @@ use sluice_core::ids::RollbackId;
 use sluice_core::rollback::{Fingerprint, RollbackState, Written};
 use sluice_core::{Actor, HoldId, Timestamp};
 
+use crate::Store;
 use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
@@ -180,4 +181,30 @@ fn decode(row: Row) -> Result<Point, StoreError> {
         _ => return Err(row.impossible("a state with columns it does not have")),
     };
     Ok(Point { id, hold, content, state, version })
+}
+
+impl Store {
+    /// The rollback point of a write.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn rollback_of(&self, hold: HoldId) -> Result<Option<Point>, StoreError> {
+        self.ask(OfHold(hold)).await
+    }
+
+    /// Records that a write has been taken back.
+    ///
+    /// # Errors
+    /// When the object has changed since, or it is too late.
+    pub async fn undone(&self, hold: HoldId, present: Fingerprint, by: Actor) -> Result<(), StoreError> {
+        self.submit(Undo { hold, present, by }).await
+    }
+
+    /// Ends rollback points that can no longer be used. Gives them as they were, so that what they kept can go.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn expire_rollbacks(&self, limit: u32) -> Result<Vec<Point>, StoreError> {
+        self.submit(ExpireDue { limit }).await
+    }
 }

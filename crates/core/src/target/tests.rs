@@ -1,3 +1,5 @@
+//! Targets found and compared, whole.
+
 use super::*;
 use crate::capability::Catalogue;
 use crate::ids::CapabilityName;

@@ -24,10 +24,16 @@ fn around(c: char) -> bool {
 const NUMBERED: [&str; 6] = ["id", "ids", "number", "no", "nr", "num"];
 
 /// A text in which values are looked for.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Text {
     wide: Vec<String>,
     narrow: Vec<String>,
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Text").field("values", &self.wide.len()).finish_non_exhaustive()
+    }
 }
 
 impl Text {

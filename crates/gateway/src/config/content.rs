@@ -51,9 +51,7 @@ impl Setting for Threshold {
         if !(0.0..=1.0).contains(&number) {
             return Err(Bad::expected(Self::WHAT, text));
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-        let thousandths = (number * 1000.0).round() as u32;
-        Ok(Self(Some(thousandths)))
+        Ok(Self(Some((number * 1000.0).round() as u32)))
     }
     fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
         match &node.kind {

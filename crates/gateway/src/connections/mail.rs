@@ -237,6 +237,10 @@ fn fresh(freshness: Freshness, now: Timestamp) -> Value {
 }
 
 impl Service for MailService {
+    fn outside(&self) -> bool {
+        true
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         self.offers.contains(capability)
     }

@@ -8,7 +8,7 @@ use sluice_core::{Span, Timestamp};
 const AHEAD: Span = Span::from_mins(5);
 /// What must be left of a token that could not be renewed for it to be used all the same.
 const LAST: Span = Span::from_secs(30);
-/// A token refused by the service so soon after it was given is not worth another.
+/// A token given so lately is not the one a job was refused with: somebody else has renewed it meanwhile.
 const YOUNG: Span = Span::from_mins(1);
 const FIRST_PAUSE: Span = Span::from_secs(30);
 const LONGEST_PAUSE: Span = Span::from_mins(15);
@@ -75,13 +75,9 @@ impl Lived {
         self.standing(now) == Standing::Fresh
     }
 
-    /// The service does not take the token.
+    /// The service does not take the token: it counts as ended, unless it is another one by now.
     pub(super) fn rejected(&mut self, now: Timestamp) {
-        if self.token.is_some_and(|(given, _)| now.since(given) < YOUNG) {
-            self.refused();
-        } else {
-            self.token = None;
-        }
+        self.token = self.token.filter(|(given, _)| now.since(*given) < YOUNG);
     }
 }
 
@@ -139,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_token_is_replaced_once_and_then_left_to_a_person() {
+    fn of_several_jobs_that_were_refused_with_one_token_the_first_has_it_renewed() {
         let mut lived = Lived::default();
         lived.renewed(at(0), HOUR);
         lived.rejected(at(600));
         assert_eq!(lived.standing(at(600)), Standing::Renew);
         lived.renewed(at(601), HOUR);
-        lived.rejected(at(610));
-        assert_eq!(lived.standing(at(610)), Standing::Refused, "a new one is refused as well");
-        lived.rejected(at(620));
-        assert_eq!(lived.standing(at(620)), Standing::Refused);
+        lived.rejected(at(602));
+        assert_eq!(lived.standing(at(602)), Standing::Fresh, "the other job had the token before");
+        lived.rejected(at(700));
+        assert_eq!(lived.standing(at(700)), Standing::Renew);
     }
 
     #[test]

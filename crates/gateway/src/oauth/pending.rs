@@ -85,6 +85,11 @@ impl Pending {
         Ok(Link { url, state, expires_at })
     }
 
+    /// Whoever was asked need not answer any more.
+    pub(super) fn forget(&mut self, service: &ServiceName) {
+        self.0.retain(|_, begun| begun.service != *service);
+    }
+
     /// The link this state belongs to. It is spent by being asked for, whatever becomes of it.
     pub(super) fn take(&mut self, service: &ServiceName, state: &str, now: Timestamp) -> Option<Begun> {
         let begun = self.0.remove(&key(state))?;

@@ -70,6 +70,10 @@ fn told(service: &str, data: Value) -> Value {
 }
 
 impl Service for ProxyService {
+    fn outside(&self) -> bool {
+        true
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         self.declared.operation(&self.name, capability).is_some()
     }

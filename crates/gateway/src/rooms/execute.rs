@@ -13,6 +13,7 @@ use sluice_store::{Arming, Before, Evidence, Finish, Outcome, Resolve, StoreErro
 use tokio::time::timeout;
 
 use super::rollback;
+use crate::intake::Reader;
 use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Prepared, Trouble};
 use crate::{Gateway, No};
 
@@ -67,7 +68,14 @@ async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
         let Armed::Permit(permit, _) = arm(gw, hold, Prepared::default()).await? else { return Ok(Outcome::GivenBack) };
         drop(permit);
         let ask = Ask { call: hold.call, action: hold.action.clone(), session: hold.session, now: gw.now() };
-        return Ok(match service.read(&ask).await {
+        let given = match service.read(&ask).await {
+            Ok(result) if service.outside() => {
+                let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+                gw.intake.note(&reader, hold.action.capability().as_str(), &result).await.map(|()| result)
+            }
+            other => other,
+        };
+        return Ok(match given {
             Ok(result) => done(Performed { receipt: "answered".into(), result, after: None, undo_until: None }),
             Err(no) => Outcome::Refused { code: no.code().as_str().into() },
         });

@@ -6,6 +6,7 @@
 use super::answer::Answer;
 use super::approval::Asked;
 use super::audit;
+use crate::intake::Reader;
 use crate::services::Ask;
 use crate::{Gateway, No};
 
@@ -21,6 +22,10 @@ pub(crate) async fn answer(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
     let (known, action) = checked.into_action();
     let ask = Ask { call: known.call(), action, session, now: gw.now() };
     let result = service.read(&ask).await?;
+    if service.outside() {
+        let reader = Reader { agent: ask.action.agent().clone(), session, call: ask.call };
+        gw.intake.note(&reader, ask.action.capability().as_str(), &result).await?;
+    }
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result })
 }

@@ -41,7 +41,7 @@ async fn state(open: &Open, id: &str) -> String {
 fn slow() -> Plan {
     let config = "holds: {delays: {filesystem.write: 5m}}\nbatch: {services: {filesystem: off}}\n".into();
     let agent =
-        "rules: [{capability: filesystem.write, conditions: {path_glob: \"**/secret*\"}, tier: blocked}]\n".into();
+        "rules: [{capability: filesystem.write, conditions: {path_glob: \"/**/secret*\"}, tier: blocked}]\n".into();
     Plan { config, agent, ..Plan::default() }
 }
 

@@ -27,6 +27,7 @@ mod postgres;
 mod races;
 mod runaway;
 mod ssrf;
+mod taint;
 mod telegram;
 mod walk;
 mod ways_out;

@@ -8,16 +8,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use sluice_core::ids::{ConnectionName, SecretName};
+use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::{Clock as _, ServiceName, Span};
-use sluice_gateway::egress::{Egress, EgressNo, Request};
+use sluice_gateway::egress::{Egress, EgressNo, Placement, Request, Scope};
 use sluice_gateway::oauth::{Connected, Oauth, OauthNo, Provider, Returned, Revoked, Stale};
 use sluice_gateway::open::World;
 use sluice_gateway::vault::{Secret, Use, VaultError};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::outside::{Out, Upstream, ana, answer, wide};
+use crate::outside::{Out, Upstream, ana, answer, named, wide};
 
 const REDIRECT: &str = "http://127.0.0.1:9000/";
 
@@ -367,22 +367,51 @@ async fn giving_back_tells_the_provider_and_destroys_what_the_vault_has_in_any_c
         assert!(matches!(scene.access().await, Err(VaultError::Unknown)));
         assert_eq!(scene.oauth.fresh(&gmail()).await, Err(Stale::NeedsReauth));
         assert_eq!(scene.oauth.revoke(&gmail(), &ana()).await.unwrap(), Revoked::Nothing);
+        // A link that was still open ends with it.
+        let late = scene.consent();
+        scene.oauth.revoke(&gmail(), &ana()).await.unwrap();
+        assert!(matches!(scene.oauth.finish(&gmail(), late, ana()).await, Err(OauthNo::State)));
     }
 }
 
 #[tokio::test]
-async fn a_token_the_service_refuses_is_replaced_once() {
+async fn a_token_the_service_refuses_is_replaced_once_for_all_who_held_it() {
     let scene = Scene::new().await;
     scene.connect().await.unwrap();
     scene.out.clock.advance(Span::from_mins(10));
-    scene.oauth.rejected(&gmail()).await;
+    for _ in 0..5 {
+        scene.oauth.rejected(&gmail()).await;
+        assert_eq!(scene.oauth.fresh(&gmail()).await, Ok(()));
+    }
+    assert_eq!(scene.access().await.unwrap(), "CANARY-access-2");
+    assert_eq!(scene.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_renewed_token_ends_no_job_that_holds_the_one_before_and_a_revoked_one_ends_all() {
+    let scene = Scene::new().await;
+    scene.connect().await.unwrap();
+    let api = Upstream::answering(|_, _| answer("200 OK", "", "{}")).await;
+    let mut connection = wide(&api);
+    connection.credential = Some((secret("access"), Placement::Bearer));
+    scene.out.egress.open(connection);
+    let scope = Scope {
+        job: JobId::from_bits(1),
+        capability: "email.sync".into(),
+        hosts: vec!["127.0.0.1".into()],
+        operations: Vec::new(),
+        by: ana(),
+        lasts: Span::from_hours(2),
+    };
+    let ticket = scene.out.egress.issue(&named("web"), scope).await.unwrap();
+    scene.out.clock.advance(Span::from_mins(56));
     assert_eq!(scene.oauth.fresh(&gmail()).await, Ok(()));
     assert_eq!(scene.access().await.unwrap(), "CANARY-access-2");
-    scene.oauth.rejected(&gmail()).await;
-    for _ in 0..5 {
-        assert_eq!(scene.oauth.fresh(&gmail()).await, Err(Stale::NeedsReauth));
-    }
-    assert_eq!(scene.asked(), 2);
+    scene.out.egress.exchange(&ticket, Request::get(&api.url("/"))).await.unwrap();
+    assert!(api.heard()[0].contains("Bearer CANARY-access-1"), "what it began with");
+    scene.oauth.revoke(&gmail(), &ana()).await.unwrap();
+    let after = scene.out.egress.exchange(&ticket, Request::get(&api.url("/"))).await;
+    assert!(matches!(after, Err(EgressNo::Ticket)));
 }
 
 #[tokio::test]

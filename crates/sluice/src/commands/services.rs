@@ -199,11 +199,10 @@ impl Services {
                     return Ok(Exit::Ok);
                 }
                 let anew = if synced.get("made_anew") == Some(&Value::Bool(true)) { ", made anew" } else { "" };
-                screen.line(format_args!(
-                    "{} changes in {} pages{anew}",
-                    shown(&synced, "changes"),
-                    shown(&synced, "pages")
-                ))?;
+                let many =
+                    |name: &str| usize::try_from(synced.get(name).and_then(Value::as_u64).unwrap_or(0)).unwrap_or(0);
+                let (changes, pages) = (counted(many("changes"), "change"), counted(many("pages"), "page"));
+                screen.line(format_args!("{changes} in {pages}{anew}"))?;
                 Ok(Exit::Ok)
             }
             Verb::Pause { one } => say(&client.ask(&Ask::post(path(&one.name, "/pause")))?, one.json, screen),
@@ -368,7 +367,8 @@ fn say(service: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
         }
     }
     if given("messages") {
-        line("copy", format!("{} messages, as it was {}", shown(service, "messages"), age(service)))?;
+        let fresh = if given("age_s") { format!(", as the service was {}", age(service)) } else { " so far".into() };
+        line("copy", format!("{} messages{fresh}", shown(service, "messages")))?;
     }
     if let Some(progress) = service.get("progress").filter(|progress| progress.is_object()) {
         line("first copy", far(progress))?;

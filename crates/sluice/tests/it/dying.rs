@@ -28,7 +28,7 @@ fn dead_letters_are_listed_by_cause_changed_tried_and_given_up() {
     let (first, second, third) = (dead(&gate, "a"), dead(&gate, "b"), dead(&gate, "c"));
     insta::assert_snapshot!(gate.table(&gate.works(&["dead", "list"])), @r"
     CAUSE  COUNT  SERVICE  FIRST  LAST  WHY
-    filesystem.write:filesystem.symlink  3  filesystem  TIME  TIME  a symbolic link stands where none may
+    filesystem.write:filesystem.symlink  3  filesystem  TIME  TIME  the path leads through a symbolic link, which is never followed
     ");
     assert!(gate.works(&["dead", "show", &first]).contains("| milk"));
     // Changed: a new write in its place.

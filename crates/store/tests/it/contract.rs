@@ -8,6 +8,7 @@ mod calls;
 mod connections;
 mod doubt;
 pub mod egress;
+mod findings;
 mod freezing;
 mod gate;
 mod keys;

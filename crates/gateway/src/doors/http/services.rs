@@ -234,8 +234,34 @@ pub(super) async fn finish(mut visit: Visit) -> Result<Reply, No> {
     let FinishBody { state, code, issuer } = visit.take()?;
     let (gw, name, by) = (&visit.gw, name(&visit)?, visit.actor()?);
     let returned = Returned { state, code: value(code), issuer };
-    let granted = gw.oauth.finish(&name, returned, by.clone()).await.map_err(no)?;
-    let service = gw.connections.live(&name, by).await?;
+    let works = ["live", "syncing"].contains(&gw.connections.show(&name).await?.state);
+    if works {
+        // SECURITY: until the service has said whose the new credential is, no job may use it: it could be of another
+        // account.
+        gw.connections.pause(&name, by.clone()).await?;
+    }
+    let granted = match gw.oauth.finish(&name, returned, by.clone()).await {
+        Ok(granted) => granted,
+        Err(failed) => {
+            // The credential in the vault is the one before, unless the vault itself failed.
+            if works && !matches!(failed, OauthNo::Vault(_)) {
+                gw.connections.resume(&name, by).await?;
+            }
+            return Err(no(failed));
+        }
+    };
+    let mut service = match gw.connections.live(&name, by.clone()).await {
+        Ok(service) => service,
+        Err(why) => {
+            // Nobody knows whose it is: it is given back, and a person begins again.
+            gw.oauth.revoke(&name, &by).await.map_err(no)?;
+            gw.events.wrote();
+            return Err(why);
+        }
+    };
+    if works {
+        service = gw.connections.resume(&name, by).await?;
+    }
     gw.events.wrote();
     Ok(Reply::json(200, &ConnectedView { scopes: granted.scopes, service }))
 }

@@ -90,3 +90,17 @@ fn a_brake_that_a_person_pulled_is_not_let_go_by_a_connection() {
         assert_eq!((frozen.len(), frozen[0].reason.as_str()), (1, "something is odd"));
     });
 }
+
+#[test]
+fn what_was_ended_begins_anew_as_anybodys_account_and_what_goes_on_keeps_its_own() {
+    everywhere(|world| {
+        let account = |world: &World| world.wait(world.store.connections()).unwrap()[0].account.clone();
+        begin(world, "gmail").unwrap();
+        step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+        begin(world, "gmail").unwrap();
+        assert_eq!(account(world).as_deref(), Some("me@example.com"), "signing in again is for the same account");
+        step(world, "gmail", ConnectionStep::End, 2).unwrap();
+        begin(world, "gmail").unwrap();
+        assert_eq!(account(world), None);
+    });
+}

@@ -47,6 +47,10 @@ fn writes_are_found_by_agent_service_session_and_state_from_either_end() {
         assert_eq!(page(world, in_states(&["done"]), None, 9), []);
         let both = HoldFilter { agent: Some(name("clerk")), ..in_states(&["held"]) };
         assert_eq!(page(world, both, None, 9), [sixth]);
+        let now = world.now();
+        let ended = |ended_since| HoldFilter { ended_since: Some(ended_since), ..any() };
+        assert_eq!(page(world, ended(now - crate::engines::WINDOW), None, 9), [dead], "only what is over");
+        assert_eq!(page(world, ended(now + sluice_core::Span::from_millis(1)), None, 9), []);
     });
 }
 

@@ -102,6 +102,7 @@ pub const ROUTES: &[Route] = &[
 ];
 
 /// As a call, and as a dead letter.
+#[expect(clippy::indexing_slicing, reason = "a constant: what would be out of bounds does not compile")]
 const EDIT: [Code; CALL.len() + 3] = {
     let mut all = [Code::HoldNotFound; CALL.len() + 3];
     let mut n = 0;
