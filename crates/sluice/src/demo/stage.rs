@@ -13,12 +13,9 @@ use sluice_core::policy::Question;
 use sluice_core::{Actor, AgentName, CapabilityName, Clock, PersonName, ServiceName, Span, Timestamp};
 use sluice_gateway::Gateway;
 use sluice_gateway::config::{Around, Config};
-use sluice_gateway::connections::{Connect, Connections, Endpoints, KeepFresh, NotFresh};
 use sluice_gateway::keys::{KindWord, Token};
 use sluice_gateway::open::{World, open};
 use sluice_gateway::serve;
-use sluice_gateway::services::Work;
-use sluice_gateway::vault::{NewValue, Secret};
 use sluice_gateway::workers::Program;
 use sluice_store::{KeyKind, NewKey, Role};
 use tokio::runtime::Runtime;
@@ -33,8 +30,6 @@ const ORG: &str = include_str!("policies/org.yaml");
 const AGENT: &str = include_str!("policies/inbox-helper.yaml");
 const CONFIG: &str = "node: demo\ndata: .\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
                       disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: {limit: 5, window: 10m}}}\n";
-/// How old a credential may get before it is renewed.
-const OLD: Span = Span::from_mins(45);
 /// How long the loops of a real gateway are given to do what they should not.
 const MOMENT: Duration = Duration::from_millis(700);
 /// How long something that must happen may take, in tenths of a second of real time: long, for busy machines.
@@ -85,39 +80,6 @@ impl Clock for DemoClock {
     }
 }
 
-/// Signs in to the demo's service whenever the credential gets old. Nobody has to say yes to it.
-struct Keeper {
-    gateway: std::sync::Weak<Gateway>,
-    upstream: Arc<Upstream>,
-    clock: Arc<DemoClock>,
-    signed_in: AtomicI64,
-}
-
-impl Keeper {
-    async fn renew(&self, connection: &ServiceName) -> anyhow::Result<()> {
-        let gw = self.gateway.upgrade().context("the gateway is gone")?;
-        let no = |no: sluice_gateway::No| anyhow::anyhow!("{}", no.refusal);
-        let scope = gw.connections.access_scope(connection).await.map_err(no)?;
-        let value = Secret::new(self.upstream.token().into_bytes());
-        let new = NewValue { value, kind: Some("access_token".into()), scope: Some(scope), overlap: Span::ZERO };
-        gw.vault.set(&Connections::access_secret(connection).map_err(no)?, new, ana()?).await?;
-        self.signed_in.store(self.clock.now().as_millis(), Ordering::SeqCst);
-        Ok(())
-    }
-}
-
-impl KeepFresh for Keeper {
-    fn fresh<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>> {
-        Box::pin(async move {
-            let since = Timestamp::from_millis(self.signed_in.load(Ordering::SeqCst));
-            if self.clock.now().since(since) < OLD {
-                return Ok(());
-            }
-            self.renew(connection).await.map_err(|_| NotFresh::Later)
-        })
-    }
-}
-
 /// What was answered.
 #[derive(Debug)]
 pub struct Said {
@@ -148,11 +110,13 @@ impl Stage {
         std::fs::create_dir_all(folder.join("policies/agents"))?;
         std::fs::write(folder.join("policies/org.yaml"), ORG)?;
         std::fs::write(folder.join("policies/agents/inbox-helper.yaml"), AGENT)?;
-        std::fs::write(folder.join("sluice.yaml"), CONFIG)?;
         let clock = Arc::new(DemoClock(AtomicI64::new(crate::system::SystemClock.now().as_millis())));
         let upstream = letters::mailbox(messages, clock.now().as_millis() - 60_000);
         let upstream = Arc::new(Upstream::new(upstream, clock.clone()));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let service = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+        let api = format!("http://{}", service.local_addr()?);
+        std::fs::write(folder.join("sluice.yaml"), format!("{CONFIG}{}", account(&api)))?;
         let around = Around { here: folder.to_path_buf(), ..Around::default() };
         let (config, _) = Config::load(Some(&folder.join("sluice.yaml")), &[], &around)
             .map_err(|error| anyhow::anyhow!("the demo's configuration: {error}"))?;
@@ -173,21 +137,10 @@ impl Stage {
             anyhow::Ok((agent_key, operator))
         })?;
         let (tell, told) = watch::channel(false);
-        let (bound, service) = runtime.block_on(async {
-            let bound = serve::bind(&gw).await?;
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-            anyhow::Ok((bound, listener))
-        })?;
-        let (main, api) = (format!("http://{}", bound.address()?), format!("http://{}", service.local_addr()?));
+        let bound = runtime.block_on(serve::bind(&gw))?;
+        let main = format!("http://{}", bound.address()?);
         let served = spawn(&runtime, serve::serve(Arc::clone(&gw), bound, told));
         drop(spawn(&runtime, upstream::serve(Arc::clone(&upstream), service)));
-        let keeper = Keeper {
-            gateway: Arc::downgrade(&gw),
-            upstream: Arc::clone(&upstream),
-            clock: clock.clone(),
-            signed_in: AtomicI64::new(0),
-        };
-        gw.connections.kept_fresh_by(Arc::new(keeper));
         let (tally, served) = (Tally::default(), Some(served));
         let (folder, http) = (folder.to_path_buf(), client()?);
         let stage = Self {
@@ -206,19 +159,24 @@ impl Stage {
             served,
         };
         stage.until("the gateway takes calls", || Ok(stage.person("GET", "/readyz", None)?.status == 200))?;
-        stage.connect(&api)?;
+        stage.connect()?;
         Ok(stage)
     }
 
-    fn connect(&self, api: &str) -> anyhow::Result<()> {
-        let connections = &self.gw.connections;
-        let endpoints = Endpoints { api: Some(api.to_owned()), ..Endpoints::default() };
-        let connect = Connect { name: gmail()?, adapter: "gmail".into(), endpoints, by: ana()? };
-        let no = |no: sluice_gateway::No| anyhow::anyhow!("{}", no.refusal);
-        self.wait(async { connections.begin(connect).await }).map_err(no)?;
-        let name = gmail()?;
-        let by = ana()?;
-        self.wait(async { connections.live(&name, by).await }).map_err(no)?;
+    /// Connects the mailbox as a person does: a link, a yes in the browser, the code that comes back.
+    fn connect(&self) -> anyhow::Result<()> {
+        let wish = json!({"redirect": "http://127.0.0.1:9/"});
+        let begun = self.person("POST", "/v1/services/gmail/connect", Some(&wish))?;
+        ensure!(begun.status == 200, "nothing was begun: {:?}", begun.body);
+        let consent = self.runtime.block_on(self.http.get(begun.text("/link")).send())?;
+        let home = consent.headers().get("location").and_then(|value| value.to_str().ok());
+        let home = home.context("the service does not lead back")?;
+        let (_, answer) = home.split_once('?').context("an answer without a code")?;
+        let answer = upstream::form(answer);
+        let part = |name: &str| answer.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        let finish = json!({"state": part("state"), "code": part("code")});
+        let done = self.person("POST", "/v1/services/gmail/finish", Some(&finish))?;
+        ensure!(done.status == 200, "nobody signed in: {:?}", done.body);
         Ok(())
     }
 
@@ -338,6 +296,14 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// The mailbox in the configuration.
+fn account(api: &str) -> String {
+    format!(
+        "services:\n  connections:\n    gmail:\n      client_id: sluice-demo\n      api: {api}\n      \
+         authorize: {api}/o/oauth2/v2/auth\n      token: {api}/token\n      revoke: {api}/revoke\n"
+    )
 }
 
 /// Whether nothing will come of it any more.

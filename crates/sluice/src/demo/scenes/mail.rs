@@ -77,28 +77,26 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let down =
         Failing { kind: "POST drafts".into(), when: When::Before, status: Some(503), retry_after_s: None, times: 18 };
     stage.upstream.fail(down);
-    let mut calls = Vec::new();
+    let (mut calls, mut buffers) = (Vec::new(), Vec::new());
     for n in 1..=3 {
-        calls.push(held(&stage.send("li@northpeak.example", &format!("Tender, part {n}"))?)?.0);
+        let (call, buffer) = held(&stage.send("li@northpeak.example", &format!("Tender, part {n}"))?)?;
+        calls.push(call);
+        buffers.push(buffer);
     }
+    let all_are = |wanted: &str| {
+        let mut all = true;
+        for buffer in &buffers {
+            all &= stage.person("GET", &format!("/v1/holds/{buffer}"), None)?.text("/state") == wanted;
+        }
+        anyhow::Ok(all)
+    };
     // The first attempt, and one after each of 1, 2, 4, 8 and 16 minutes.
     for (attempt, wait) in [30, 60, 120, 240, 480, 960].into_iter().enumerate() {
         let tried = stage.upstream.calls_of("POST drafts");
         stage.clock.pass(Span::from_secs(wait));
         stage.until("all three were tried", || Ok(stage.upstream.calls_of("POST drafts") >= tried + 3))?;
-        if attempt < 5 {
-            let still = |call: &String| stage.status(call).map(|status| status == "held" || status == "executing");
-            for call in &calls {
-                ensure!(still(call)?, "it gave up too early");
-            }
-            stage.until("all three wait again", || {
-                let mut waiting = true;
-                for call in &calls {
-                    waiting &= stage.status(call)? == "held";
-                }
-                Ok(waiting)
-            })?;
-        }
+        let then = if attempt < 5 { "ready" } else { "dead" };
+        stage.until(&format!("all three are {then}"), || all_are(then))?;
     }
     for call in &calls {
         stage.becomes(call, "dead")?;
