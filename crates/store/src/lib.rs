@@ -92,6 +92,7 @@ pub use requests::{Filed, NewRequest, Received, Request};
 pub use rollbacks::Point;
 pub use sessions::Session;
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
+pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
