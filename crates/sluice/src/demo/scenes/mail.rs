@@ -45,7 +45,9 @@ pub fn read_freely(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
 
 /// A message that gives orders to its reader.
 pub fn poisoned(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    let (calls, before) = (stage.upstream.calls(), stage.sent());
+    // The copy is kept up to date meanwhile; what counts is what asks for a change.
+    let changes = |stage: &Stage| stage.upstream.calls_of("POST drafts") + stage.upstream.calls_of("POST drafts/send");
+    let (asked, before) = (changes(stage), stage.sent());
     let said = stage.call("email.search", json!({"query": format!("subject:\"{}\"", letters::POISONED)}))?;
     let stub = said.body.pointer("/result/messages/0").cloned().context("the poisoned mail is not found at all")?;
     ensure!(stub.get("withheld") == Some(&Value::Bool(true)), "the poisoned mail was let through: {stub}");
@@ -65,7 +67,7 @@ pub fn poisoned(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let send = stage.call("email.send", leak)?;
     stage.tally.writes += 1;
     ensure!(send.text("/code") == "leak.found", "a key was let out: {:?}", send.body);
-    ensure!(stage.sent() == before && stage.upstream.calls() == calls, "something of it reached the service");
+    ensure!(stage.sent() == before && changes(stage) == asked, "something of it reached the service");
     writeln!(out, "              an agent that obeys it all the same: leak.found, the key stays here   sent: 0\n")?;
     Ok(())
 }
