@@ -203,11 +203,6 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
         assert!(answer.body.to_string().len() < 2_000, "{name}");
         good();
     }
-    // An answer that is an attack: the agent gets words of ours, and a person can look at it.
-    scene.open("injects");
-    let withheld = scene.call("injects.echo", "x");
-    assert!(withheld.body["result"]["data"]["withheld"]["finding_id"].is_string(), "{withheld:?}");
-    assert!(!withheld.body.to_string().contains("attacker@evil"), "{withheld:?}");
     for name in ["endless", "huge", "dies"] {
         let mount = scene.until(name, |mount| mount["restarts"].as_u64() > Some(0));
         assert!(mount["reason"].is_string() || mount["state"] != "down", "{mount}");
@@ -216,7 +211,7 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
     scene.open("dies");
     let doubt = scene.call("dies.write", "x");
     let call = doubt.body["call_id"].as_str().unwrap().to_owned();
-    let path = format!("/v1/calls/{call}?wait_ms=20000");
+    let path = format!("/v1/calls/{call}?wait_ms=500");
     let mut state = doubt.body["status"].clone();
     for _ in 0..50 {
         if state == "needs_human" || state == "in_doubt" {
@@ -229,6 +224,13 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
     // It asks for a model, for a person and for folders, and is told no each time.
     scene.open("asks");
     assert_eq!(scene.said("asks.echo", "x"), "-32601,-32601,-32601");
+    // An answer that is an attack: the agent gets words of ours, and a person can look at it.
+    scene.open("injects");
+    let withheld = scene.call("injects.echo", "x");
+    assert!(withheld.body["result"]["data"]["withheld"]["finding_id"].is_string(), "{withheld:?}");
+    assert!(!withheld.body.to_string().contains("attacker@evil"), "{withheld:?}");
+    let tainted = scene.call("good.write", "x");
+    assert_eq!(tainted.body["status"], "awaiting_approval", "who was shown an attack is asked about every write");
     good();
 }
 
