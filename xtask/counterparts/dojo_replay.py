@@ -72,7 +72,7 @@ class Agent:
             if not self.person:
                 ask("POST", f"/v1/calls/{answer['call_id']}/cancel", self.key)
                 return False
-            ask("POST", f"/v1/approvals/{answer['approval_id']}/decide", OPERATOR, {"decision": "approve"})
+            ask("POST", f"/v1/approvals/{answer['approval_id']}/decision", OPERATOR, {"decision": "approve"})
             answer = ask("GET", f"/v1/calls/{answer['call_id']}?wait_ms=20000", self.key)
         if answer.get("status") not in ("allowed", "done", "awaiting_approval", "cancelled"):
             print("unexpected:", call.function, json.dumps(answer)[:300], file=sys.stderr)

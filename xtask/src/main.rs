@@ -11,6 +11,7 @@ mod command;
 mod discovery;
 mod eval_outbound;
 mod mcp;
+mod mounts;
 mod packages;
 mod postgres;
 mod report;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ["mcp", rest @ ..] => {
             let mut report = Report::new().strict(rest.contains(&"--strict"));
             mcp::suites(&mut report);
+            mounts::suite(&mut report);
             report.finish()
         }
         ["accounts"] => {
@@ -166,6 +168,7 @@ fn test(asked: &Asked) -> Report {
         // A demo that prints nothing has shown nothing, whatever it exits with.
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
         mcp::suites(&mut report);
+        mounts::suite(&mut report);
     }
     report
 }

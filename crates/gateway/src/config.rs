@@ -20,6 +20,7 @@ mod leak;
 mod limits;
 mod log;
 mod manual;
+mod mounts;
 mod origin;
 mod reader;
 mod section;
@@ -59,6 +60,9 @@ pub use leak::{Leak, LeakPatterns, Phrase};
 pub use limits::Limits;
 pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
+pub use mounts::{
+    Address as MountAddress, EnvValue, Mount, Mounts, Program as MountProgram, Way, is_name as is_mount_name, skeleton,
+};
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
 pub use services::{Account, Accounts};
@@ -143,6 +147,8 @@ pub struct Config {
     pub log: Log,
     /// Whether workers may do without layers of their jail.
     pub sandbox: Sandbox,
+    /// Servers of others behind the gate.
+    pub mounts: Mounts,
     /// How much workers may use.
     pub workers: Workers,
     /// Connected services.
@@ -301,6 +307,7 @@ impl Written {
         check::reachable(general, tls.is_some(), reader);
         check::orders(&self.limits, &self.disk, reader);
         check::roots(self, file.as_deref(), reader);
+        check::mounts(self, file.as_deref(), reader);
         let shown = self.shown();
         let Self { general, tls: _, database: _, .. } = self;
         Some(Config {
@@ -330,6 +337,7 @@ impl Written {
             leak: self.leak.clone(),
             log: self.log.clone(),
             sandbox: general.sandbox,
+            mounts: general.mounts.clone(),
             workers: self.workers.clone(),
             services: self.services.clone(),
             vault: self.vault.clone(),

@@ -20,6 +20,7 @@ use crate::egress::Egress;
 use crate::events::Events;
 use crate::intake::Intake;
 use crate::keyring::Keyring;
+use crate::mounts::Mounts;
 use crate::oauth::Oauth;
 use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
@@ -66,6 +67,8 @@ pub struct Parts {
     pub connections: Arc<Connections>,
     /// What people granted for them.
     pub oauth: Arc<Oauth>,
+    /// Servers of others behind the gate.
+    pub mounts: Mounts,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -105,6 +108,8 @@ pub struct Gateway {
     pub connections: Arc<Connections>,
     /// What people granted for them.
     pub oauth: Arc<Oauth>,
+    /// Servers of others behind the gate.
+    pub mounts: Mounts,
     /// Credentials.
     pub vault: Arc<Vault>,
     /// The only way out.
@@ -184,6 +189,7 @@ impl Gateway {
             proxies: parts.proxies,
             connections: parts.connections,
             oauth: parts.oauth,
+            mounts: parts.mounts,
             reloading: tokio::sync::Mutex::new(()),
             waiting: Waiting::default(),
             questions: Waiting::default(),

@@ -16,7 +16,7 @@ use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Met;
 use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Span, Timestamp};
-use sluice_store::{Finding, Store, StoreError};
+use sluice_store::{Finding, Observation, Store, StoreError};
 
 use crate::config::Content;
 use crate::services::Work;
@@ -252,7 +252,8 @@ impl Intake {
     async fn observe(&self, session: SessionId, call: CallId, source: String, text: &str) -> Result<(), Refusal> {
         let met = Met::of(text, session.bits());
         let id = CallId::mint(self.ground.ids.as_ref());
-        self.ground.store.observe(session, id, Some(call), source, met).await.map_err(refusal)
+        let observation = Observation { session, id, call: Some(call), source, met };
+        self.ground.store.observe(observation).await.map_err(refusal)
     }
 
     /// The session that is about to see an item, made where its calls name none.

@@ -21,6 +21,7 @@ pub mod intake;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
+pub mod mounts;
 mod no;
 pub mod oauth;
 pub mod open;

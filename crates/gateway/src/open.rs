@@ -22,6 +22,7 @@ use crate::connections::{self, Connections};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
 use crate::intake::{self, Intake};
+use crate::mounts::{self, Mounts};
 use crate::oauth::Oauth;
 use crate::proxies::{self, Ground, Proxies};
 use crate::rooms::leak::{Patterns, Scan};
@@ -162,6 +163,18 @@ pub async fn open_on(
     for (name, service) in proxies.services() {
         services.put(name, service);
     }
+    let ground = mounts::Ground {
+        store: Arc::clone(&store),
+        vault: Arc::clone(&vault),
+        workers: Arc::clone(&workers),
+        intake: Arc::clone(&intake),
+        folder: config.data.join("mounts"),
+        clock: Arc::clone(&world.clock),
+    };
+    let mounts = Mounts::new(&config, ground, &egress);
+    for (name, service) in mounts.services() {
+        services.put(name, service);
+    }
     catalogue.replace(catalogue.known(), &services);
     let gw = Gateway::new(Parts {
         store,
@@ -181,6 +194,7 @@ pub async fn open_on(
         proxies,
         connections,
         oauth,
+        mounts,
         signers,
     });
     let version = gw.policy.get().version().to_owned();

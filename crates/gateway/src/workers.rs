@@ -12,10 +12,12 @@ use serde_json::Value;
 use sluice_core::Clock;
 use tokio::sync::Semaphore;
 
+pub use sluice_sandbox::parent::stranger::Stranger;
 pub use sluice_sandbox::parent::{
     Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
 };
 pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
+pub use sluice_sandbox::stranger::Terms;
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
 use crate::config::{Config, Sandbox};
@@ -95,6 +97,16 @@ impl Workers {
     #[must_use]
     pub fn layers(&self) -> Option<(Sandbox, &Layers)> {
         self.0.get().map(|yard| (yard.sandbox, &yard.layers))
+    }
+
+    /// Starts a program of others behind the looser profile. It ends with the calling thread.
+    ///
+    /// # Errors
+    /// This gateway starts nothing, or the program could not be started or locked in.
+    pub fn stranger(&self, terms: Terms) -> Result<Stranger, WorkersError> {
+        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+        let mode = mode(yard.sandbox);
+        Ok(yard.spawner.stranger(Terms { mode, ..terms })?)
     }
 
     /// Waits for a place, starts a worker, and waits for its end. The host comes back with what it gathered.

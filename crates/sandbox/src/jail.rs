@@ -6,3 +6,4 @@ pub(crate) mod limits;
 pub(crate) mod privileges;
 pub(crate) mod root;
 pub(crate) mod seccomp;
+pub(crate) mod wide;

@@ -11,6 +11,7 @@ mod jail;
 mod layers;
 pub mod parent;
 pub mod protocol;
+pub mod stranger;
 
 pub use layers::{Layer, LayerName, Layers, Mode};
 

@@ -7,6 +7,7 @@
 mod end;
 mod life;
 mod start;
+pub mod stranger;
 mod watch;
 
 use std::ffi::CString;
@@ -259,9 +260,11 @@ impl Spawner {
         };
         let born = start::start(&start::Birth {
             program: &self.program.0,
-            nothing: &self.nothing,
+            role: start::WORKER,
+            standard: [&self.nothing; 3],
             scratch: scratch.as_ref(),
             namespaces: self.namespaces,
+            shares_network: false,
         });
         let born = born.map_err(NotStarted::Spawn)?;
         watch::watch(born, job, &task, watch::Around { host, cancel, clock: self.clock.as_ref(), started })

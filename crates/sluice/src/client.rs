@@ -83,6 +83,11 @@ pub(crate) struct Ask {
 }
 
 impl Reach {
+    /// The configuration it goes by.
+    pub(crate) fn which(&self) -> &Which {
+        &self.which
+    }
+
     /// Opens the client of a person.
     pub(crate) fn operator(&self) -> Result<Client, Failure> {
         self.client(Whose::Operator)

@@ -22,6 +22,7 @@ pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod mcp;
+pub(crate) mod mounts;
 pub(crate) mod policy;
 pub(crate) mod proxies;
 pub(crate) mod replica;
@@ -88,6 +89,8 @@ pub(crate) enum Command {
     Allowances(allowances::Allowances),
     /// Check, list and look after security proxies
     Proxies(proxies::Proxies),
+    /// List, add, test and accept servers of others behind the gate
+    Mounts(mounts::Mounts),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
     /// List, show and release what was kept from agents
@@ -147,6 +150,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Egress(egress) => egress.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
         Command::Proxies(proxies) => proxies.run(screen),
+        Command::Mounts(mounts) => mounts.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Findings(findings) => findings.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),

@@ -41,8 +41,10 @@ struct Cli {
 
 fn main() -> ExitCode {
     // Before anything else is set up: a worker locks itself in with nothing in hand.
-    if std::env::args_os().nth(1).is_some_and(|role| role == "worker") {
-        return sluice_worker::run();
+    match std::env::args_os().nth(1) {
+        Some(role) if role == "worker" => return sluice_worker::run(),
+        Some(role) if role == "stranger" => sluice_worker::stranger(),
+        _ => {}
     }
     let cli = Cli::parse();
     // TLS needs to know its cryptography before anything connects; it can be told once, and this is the once.

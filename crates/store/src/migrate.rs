@@ -19,6 +19,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 5, sql: include_str!("../migrations/0005_gate.sql") },
     Migration { version: 6, sql: include_str!("../migrations/0006_connections.sql") },
     Migration { version: 7, sql: include_str!("../migrations/0007_findings.sql") },
+    Migration { version: 8, sql: include_str!("../migrations/0008_mounts.sql") },
 ];
 
 /// The schema this release writes.

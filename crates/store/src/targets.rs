@@ -22,16 +22,22 @@ const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
 const TAINTED: &str =
     "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL AND ended_at IS NULL LIMIT 1";
 
-/// An outside text a session was shown.
-struct Observe {
-    session: SessionId,
-    id: CallId,
-    call: Option<CallId>,
-    source: String,
-    met: Met,
+/// An outside text a session is about to be shown.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// Whose.
+    pub session: SessionId,
+    /// Its own number.
+    pub id: CallId,
+    /// The call that asked for it, if one did.
+    pub call: Option<CallId>,
+    /// Where it is from, as the gateway knows it.
+    pub source: String,
+    /// What could become a target in it.
+    pub met: Met,
 }
 
-impl UseCase for Observe {
+impl UseCase for Observation {
     type Out = ();
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
@@ -116,19 +122,12 @@ pub(crate) fn learn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName, approval: 
 }
 
 impl Store {
-    /// Notes that a session was shown an outside text. `id` is the observation's own number.
+    /// Notes that a session was shown an outside text.
     ///
     /// # Errors
     /// When it cannot be recorded: then the text must not be shown.
-    pub async fn observe(
-        &self,
-        session: SessionId,
-        id: CallId,
-        call: Option<CallId>,
-        source: String,
-        met: Met,
-    ) -> Result<(), StoreError> {
-        self.submit(Observe { session, id, call, source, met }).await
+    pub async fn observe(&self, observation: Observation) -> Result<(), StoreError> {
+        self.submit(observation).await
     }
 
     /// What a session was shown from outside, the oldest first.

@@ -12,6 +12,7 @@ pub mod oracle;
 pub mod postgres;
 pub mod provider;
 pub mod sim;
+pub mod stub;
 pub mod world;
 
 pub use clock::ManualClock;

@@ -7,6 +7,7 @@
 
 mod adapter;
 mod clean;
+mod definitions;
 mod describe;
 mod echo;
 pub mod net;
@@ -37,6 +38,11 @@ pub fn run() -> ExitCode {
         }
         Err(_) => child::exit(EXIT_FAULT),
     }
+}
+
+/// The role that becomes a program of others, behind the looser profile. Does not return.
+pub fn stranger() -> ! {
+    sluice_sandbox::stranger::enter()
 }
 
 fn live(mut inside: Inside) -> Result<(), WorkerError> {

@@ -8,13 +8,14 @@ use sluice_sandbox::protocol::Job;
 
 use crate::adapter::{AdapterDescribe, AdapterRun};
 use crate::clean::Cleaning;
+use crate::definitions::Definitions;
 use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
 use crate::proxy::ProxyRun;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &ProxyRun, &AdapterDescribe, &AdapterRun];
+pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun];
 
 /// One kind of job.
 pub trait Kind: Sync {

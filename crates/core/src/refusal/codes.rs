@@ -390,6 +390,14 @@ codes! {
         "the service is set aside after an attack until a person has looked",
         "stop and tell your user; do not look for another way to the service";
 
+    // Mount: a server of others behind the gate.
+    MountDown = "mount.down", 503, secs(30),
+        "the server that carries this out cannot be reached at the moment",
+        "go on with other work and try again later; the gateway starts the server again by itself";
+    MountFailed = "mount.failed", 502, AfterChange,
+        "the server that carries this out did not do it or gave no usable answer",
+        "read the reason; correct the arguments if they are named, otherwise tell your user";
+
     // Rollback: taking back what was done.
     RollbackConflict = "rollback.conflict", 409, AfterPerson,
         "the object has changed since the write; undoing it would overwrite newer work",

@@ -8,6 +8,7 @@ use super::database::{Database, DatabaseSettings, Secret};
 use super::disk::Disk;
 use super::general::General;
 use super::limits::Limits;
+use super::mounts::Way;
 use super::origin::Origin;
 use super::reader::Reader;
 use super::tls::{Tls, TlsFiles};
@@ -120,8 +121,8 @@ pub(crate) fn orders(limits: &Limits, disk: &Disk, reader: &mut Reader<'_>) {
     }
 }
 
-/// No agent reaches the gateway's own files through its folders.
-pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+/// The gateway's own files, which nobody behind or before the gate may reach.
+fn own(written: &Written, file: Option<&Path>) -> Vec<(&'static str, PathBuf)> {
     let general = &written.general;
     let own = [
         ("the data folder", Some(general.data.as_path())),
@@ -131,7 +132,12 @@ pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<
         ("the file with the database's URL", written.database.url_file.as_deref()),
         ("the private key of TLS", written.tls.key.as_deref()),
     ];
-    let own: Vec<(&str, PathBuf)> = own.into_iter().filter_map(|(what, path)| Some((what, real(path?)))).collect();
+    own.into_iter().filter_map(|(what, path)| Some((what, real(path?)))).collect()
+}
+
+/// No agent reaches the gateway's own files through its folders.
+pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+    let own = own(written, file);
     for root in &written.filesystem.roots {
         let path = real(&root.path);
         let Some((what, _)) = own.iter().find(|(_, own)| own.starts_with(&path) || path.starts_with(own)) else {
@@ -142,6 +148,25 @@ pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<
             .refuse("filesystem.roots", "config.conflict", message)
             .why("an agent could read keys or change its own rules")
             .hint("give agents a folder of their own, such as `workspace`");
+    }
+}
+
+/// No server of others reaches the gateway's own files.
+pub(crate) fn mounts(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+    let own = own(written, file);
+    for mount in &written.general.mounts.0 {
+        let Way::Program(program) = &mount.way else { continue };
+        for path in program.read.iter().chain(&program.write) {
+            let there = real(path);
+            let Some((what, _)) = own.iter().find(|(_, own)| own.starts_with(&there) || there.starts_with(own)) else {
+                continue;
+            };
+            let message = format!("`{}` of the mount `{}` holds, or lies in, {what}", path.display(), mount.name);
+            reader
+                .refuse("mounts", "config.conflict", message)
+                .why("a server of others could read keys or change the rules")
+                .hint("give it a folder of its own");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sluice_core::NodeName;
 
+use super::mounts::Mounts;
 use super::section::section;
 use super::setting::{Bad, Setting};
 use super::workers::Sandbox;
@@ -40,6 +41,12 @@ section! {
         /// `required` refuses to start, and to run a worker, when a layer that locks workers in is missing;
         /// `degraded` does with what the system has, and says so in `status` and `doctor`.
         sandbox: Sandbox = Sandbox::Required,
+        /// MCP servers of others behind the gate, by name (`docs/mounts.md`). Each has `command` (with `args`, `env`,
+        /// `folder`, `files: {read: […], write: […]}`, `network: [hosts]`, `memory` (1GiB)) or `url` (with `http`,
+        /// `secret`, `credential`, `per_minute`), and, where it differs: `allow_addresses` (none), `timeout` (30s),
+        /// `start_timeout` (20s), `recheck` (5m), `at_once` (8), `tools` (500), `max_answer` (1MiB), `delay` (30s),
+        /// `trust_hints` (true). A value of `env` that reads `vault:NAME` comes from the vault.
+        mounts: Mounts = Mounts::default(),
     }
 }
 

@@ -14,6 +14,7 @@ mod events;
 mod findings;
 mod gate;
 mod holds;
+mod mounts;
 pub mod openapi;
 mod policy;
 mod proxies;

@@ -121,12 +121,12 @@ impl Scan for Patterns {
 #[derive(Debug)]
 pub struct Cleared(Judged);
 
-/// Scans what would leave. A read carries nothing out.
+/// Scans what would leave. A read carries nothing out, unless a server of others answers it.
 ///
 /// # Errors
 /// When something is found.
 pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
-    if judged.checked().effect() == Effect::Write {
+    if judged.checked().effect() == Effect::Write || gw.mounts.owns(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
         let mut report = gw.scan.scan(&parts_of("", &arguments), Scope::Service);
         report.findings.retain(|finding| !is_users_own(finding, judged.targets()));

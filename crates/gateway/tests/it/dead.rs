@@ -54,7 +54,7 @@ async fn dead_letters_are_told_apart_by_their_cause_and_settled_by_it() {
     assert_eq!((group["count"].as_u64(), group["buffer_ids"].as_array().unwrap().len()), (Some(3), 3), "{list}");
     assert_eq!(group["buffer_ids"][0], ids[0].as_str(), "the oldest first");
     let cause = group["cause"].as_str().unwrap();
-    assert!(cause.starts_with("filesystem.write:files."), "{cause}");
+    assert!(cause.starts_with("filesystem.write:filesystem."), "{cause}");
     let (_, none) = operator(&open, "GET", "/v1/dead-letters?agent=nobody", None).await;
     assert_eq!(none["data"], json!([]));
     // One of them is tried, to see whether it works now; the reason it did not is gone.

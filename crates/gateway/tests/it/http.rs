@@ -123,6 +123,7 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let path = path.replace("{rule_id}", &format!("rule_{:032x}", 1));
         let path = path.replace("{finding_id}", &format!("fnd_{:032x}", 1));
         let path = path.replace("{watch_id}", &format!("watch_{:032x}", 1));
+        let path = path.replace("{finding_id}", &format!("fnd_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");
         let body = route.body.map(|_| json!({}));
         for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())]

@@ -131,14 +131,19 @@ async fn what_a_person_approved_once_is_known_for_that_agent_but_no_amount_is() 
 async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_through() {
     let upstream = Upstream::answering(|_, _| answer("200 OK", "content-type: text/plain\r\n", ORDER)).await;
     let mut house = House::new(web(&upstream, "")).await;
-    let session = Some(session(&house, 7, Some(TASK)).await);
-    let get = || json!({"capability": "network.http_request", "arguments": {"url": upstream.url("/")}, "session_id": session, "wait_ms": 0, "allow_duplicate": true});
-    let result = fetched(&mut house, get()).await;
+    let session = session(&house, 7, Some(TASK)).await;
+    let get = |session: SessionId| {
+        json!({
+            "capability": "network.http_request", "arguments": {"url": upstream.url("/")}, "session_id": session,
+            "wait_ms": 0, "allow_duplicate": true,
+        })
+    };
+    let result = fetched(&mut house, get(session)).await;
     let finding: FindingId = result["withheld"]["finding_id"].as_str().unwrap().parse().unwrap();
     assert!(!result.to_string().contains("evil@") && result["headers"] == json!({}), "{result}");
     assert!(result["body"].as_str().unwrap().starts_with(&format!("[[withheld {finding}")));
     // Even what the user asked for is asked about now.
-    let hold = held(&check(&house, session, "send", json!({"to": "ana@corp.example"})).await);
+    let hold = held(&check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await);
     assert_eq!(origins(&house, hold).await[0].1, Origin::Asked);
     let kept = house.gw.store.finding(finding).await.unwrap().unwrap();
     assert!(!String::from_utf8_lossy(&kept.content.sealed).contains("evil@"), "content is sealed at rest");
@@ -146,9 +151,12 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
     assert!(kept.notes.contains("injection") && !kept.notes.contains("evil@"));
     let agent = Actor::Agent(clerk());
     assert!(matches!(house.gw.store.release_finding(finding, agent, String::new()).await, Err(StoreError::NotAPerson)));
-    assert!(fetched(&mut house, get()).await.get("withheld").is_some(), "asking again is no release");
+    // A tainted session reaches out no more by itself; another one is told the same.
+    assert!(matches!(house.wish(get(session)).await, Ok(Answer::Awaiting { .. })));
+    let others = [another(&house, 8).await, another(&house, 9).await];
+    assert!(fetched(&mut house, get(others[0])).await.get("withheld").is_some(), "asking again is no release");
     house.gw.store.release_finding(finding, ana(), "our own".into()).await.unwrap();
-    assert_eq!(fetched(&mut house, get()).await["body"], ORDER);
+    assert_eq!(fetched(&mut house, get(others[1])).await["body"], ORDER);
     let released: Vec<Value> =
         house.entries().await.into_iter().filter(|entry| entry["fact"]["kind"] == "content.released").collect();
     assert_eq!(
@@ -157,9 +165,9 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
         "{released:?}"
     );
     // A release does not clear the session: a person does.
-    held(&check(&house, session, "send", json!({"to": "ana@corp.example"})).await);
-    house.gw.store.clear_taint(session.unwrap(), ana()).await.unwrap();
-    assert!(matches!(check(&house, session, "send", json!({"to": "ana@corp.example"})).await, Answer::Allowed { .. }));
+    held(&check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await);
+    house.gw.store.clear_taint(session, ana()).await.unwrap();
+    assert!(matches!(check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await, Answer::Allowed { .. }));
     // The root key may change in between.
     house.gw.vault.rekey(ana()).await.unwrap();
     let kept = house.gw.store.finding(finding).await.unwrap().unwrap();
@@ -168,6 +176,10 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
     house.pass(Span::from_hours(31 * 24));
     while house.gw.store.prune(house.gw.now(), 1000).await.unwrap() > 0 {}
     assert_eq!(house.gw.store.finding(finding).await.unwrap(), None);
+}
+
+async fn another(house: &House, id: u128) -> SessionId {
+    session(house, id, None).await
 }
 
 async fn fetched(house: &mut House, wish: Value) -> Value {

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::protocol::Terms;
+use crate::stranger;
 
 /// Open files: the five it has, one while Landlock is set up, a few of the scratch folder.
 const FILES: u64 = 24;
@@ -30,4 +31,25 @@ pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     Ok(format!("{} MB, {} s of processor time", terms.memory >> 20, terms.cpu_seconds.max(1)))
+}
+
+/// The limits of the looser profile. Address space is not bounded: interpreters reserve far more than they use.
+pub(crate) fn set_wide(terms: &stranger::Terms) -> rustix::io::Result<String> {
+    let mut limits = vec![
+        // Private memory it can write to, stacks of threads included.
+        (Resource::Data, terms.memory),
+        (Resource::Nofile, 1024),
+        (Resource::Fsize, terms.file_bytes),
+        (Resource::Core, 0),
+        (Resource::Memlock, 64 << 10),
+        (Resource::Msgqueue, 0),
+    ];
+    // Counted per user, and so only among its own where it has a namespace of users.
+    if terms.namespaces.is_ok() {
+        limits.push((Resource::Nproc, terms.processes));
+    }
+    for (resource, most) in limits {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(format!("{} MB of memory, {} MB a file", terms.memory >> 20, terms.file_bytes >> 20))
 }

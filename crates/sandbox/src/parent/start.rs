@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -19,29 +19,32 @@ use crate::jail::descriptors::{FRAMES, SCRATCH};
 const HIGH: RawFd = 16;
 /// The stack between clone and exec.
 const STACK: usize = 32 << 10;
-/// All that namespaces are asked for.
-const OWN: c_int = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
+/// All that namespaces are asked for, but for the network.
+const OWN: c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 /// The first argument that makes our program a worker.
-const ROLE: &CStr = c"worker";
+pub(super) const WORKER: &CStr = c"worker";
 const NAME: &CStr = c"sluice";
 
-/// What a worker is born with.
+/// What a process of ours is born with.
 pub(super) struct Birth<'a> {
     pub(super) program: &'a OwnedFd,
-    pub(super) nothing: &'a OwnedFd,
+    /// The first argument, which says what it becomes.
+    pub(super) role: &'static CStr,
+    /// Standard input, output and error.
+    pub(super) standard: [&'a OwnedFd; 3],
     pub(super) scratch: Option<&'a OwnedFd>,
     pub(super) namespaces: Namespaces,
+    /// Whether it stays in the network of the machine. A worker never does.
+    pub(super) shares_network: bool,
 }
 
 /// A worker that has begun.
 #[derive(Debug)]
 pub(super) struct Born {
     pub(super) life: Life,
+    /// Its number, which stays its own until it is reaped.
+    pub(super) pid: i32,
     pub(super) socket: OwnedFd,
     /// Whether it has namespaces, and if not, why.
     pub(super) namespaces: Result<(), String>,
@@ -50,7 +53,7 @@ pub(super) struct Born {
 /// What the clone needs. It lives on our stack while we are suspended.
 struct Steps {
     program: RawFd,
-    nothing: RawFd,
+    standard: [RawFd; 3],
     socket: RawFd,
     scratch: RawFd,
     namespaces: bool,
@@ -74,28 +77,32 @@ pub(super) fn start(birth: &Birth<'_>) -> io::Result<Born> {
         Namespaces::WhereAllowed => spawn(birth, &theirs, true).map_err(Some),
         Namespaces::Off => Err(None),
     };
-    let (life, namespaces) = match with {
-        Ok(life) => (life, Ok(())),
+    let ((life, pid), namespaces) = match with {
+        Ok(born) => (born, Ok(())),
         Err(Some(error)) => (spawn(birth, &theirs, false)?, Err(error.to_string())),
         Err(None) => (spawn(birth, &theirs, false)?, Err("they were not asked for".to_owned())),
     };
-    Ok(Born { life, socket: ours, namespaces })
+    Ok(Born { life, pid, socket: ours, namespaces })
 }
 
-fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<Life> {
+fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<(Life, i32)> {
+    let own = match (namespaces, birth.shares_network) {
+        (false, _) => 0,
+        (true, true) => OWN,
+        (true, false) => OWN | libc::CLONE_NEWNET,
+    };
     let mut steps = Steps {
         program: birth.program.as_raw_fd(),
-        nothing: birth.nothing.as_raw_fd(),
+        standard: birth.standard.map(AsRawFd::as_raw_fd),
         socket: socket.as_raw_fd(),
         scratch: birth.scratch.map_or(-1, OwnedFd::as_raw_fd),
         namespaces,
-        arguments: [NAME.as_ptr(), ROLE.as_ptr(), std::ptr::null()],
+        arguments: [NAME.as_ptr(), birth.role.as_ptr(), std::ptr::null()],
         environment: [std::ptr::null()],
         error: 0,
     };
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
-    let flags =
-        libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | if namespaces { OWN } else { 0 };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | own;
     let mut pidfd: c_int = -1;
     let masked = Masked::all()?;
     #[expect(unsafe_code, reason = "there is no safe clone")]
@@ -115,7 +122,7 @@ fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<Li
     // SAFETY: the clone succeeded, so the kernel has stored a new descriptor that nobody else owns.
     let life = Life::new(unsafe { OwnedFd::from_raw_fd(pidfd) });
     // Dropping the life reaps the child that has already given up.
-    if steps.error == 0 { Ok(life) } else { Err(io::Error::from_raw_os_error(steps.error)) }
+    if steps.error == 0 { Ok((life, pid)) } else { Err(io::Error::from_raw_os_error(steps.error)) }
 }
 
 /// What the child does: the descriptors it keeps, and exec. Only system calls; our memory is shared.
@@ -126,9 +133,10 @@ extern "C" fn first_steps(steps: *mut c_void) -> c_int {
     // between clone and exec. Descriptors are a copy (no CLONE_FILES), so closing them does not concern the parent.
     unsafe {
         let steps = &mut *steps.cast::<Steps>();
-        let mut fine = libc::dup2(steps.nothing, 0) == 0
-            && libc::dup2(steps.nothing, 1) == 1
-            && libc::dup2(steps.nothing, 2) == 2
+        let [input, output, error] = steps.standard;
+        let mut fine = libc::dup2(input, 0) == 0
+            && libc::dup2(output, 1) == 1
+            && libc::dup2(error, 2) == 2
             && libc::dup2(steps.socket, FRAMES) == FRAMES;
         let mut first = FRAMES + 1;
         if fine && steps.scratch >= 0 {

@@ -70,7 +70,7 @@ struct Watch<'a> {
 /// Stays with a worker until it is over and buried. The job is that of the task, as bytes.
 pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
     let Task { limits, mode, scratch, .. } = *task;
-    let Born { life, socket, namespaces } = born;
+    let Born { life, socket, namespaces, .. } = born;
     let terms = Terms {
         mode,
         memory: limits.memory,

@@ -10,3 +10,4 @@
 mod evil;
 mod house;
 mod lives;
+mod strangers;

@@ -56,6 +56,13 @@ impl Status {
         if !missing.is_empty() {
             line("sandbox", format!("{}: workers run without {}", shown(&sandbox, "mode"), missing.join(", ")))?;
         }
+        for mount in list(&status, "mounts") {
+            let waiting = mount.get("waiting_tools").and_then(Value::as_u64).unwrap_or(0);
+            let why = mount.get("reason").map(|_| format!(": {}", shown(mount, "reason"))).unwrap_or_default();
+            let waiting =
+                if waiting > 0 { format!(", {waiting} of its tools wait for a person") } else { String::new() };
+            line("mount", format!("{} is {}{why}{waiting}", shown(mount, "name"), shown(mount, "state")))?;
+        }
         for service in list(&status, "services") {
             line("service", services::brief(service))?;
         }

@@ -311,7 +311,6 @@ fn is_over(status: &str) -> bool {
     ["done", "cancelled", "denied", "expired", "dead", "discarded", "blocked"].contains(&status)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the demo's own runtime: what it starts ends with it")]
 fn spawn<F: Future<Output: Send> + Send + 'static>(runtime: &Runtime, future: F) -> JoinHandle<F::Output> {
     runtime.spawn(future)
 }

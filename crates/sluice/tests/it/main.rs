@@ -13,6 +13,7 @@ mod holding;
 mod init;
 mod kills;
 mod mcp;
+mod mounts;
 mod naming;
 mod newcomer;
 mod policy;

@@ -13,6 +13,7 @@ mod freezing;
 mod gate;
 mod keys;
 mod lists;
+mod mounts;
 mod nodes;
 mod proxies;
 mod questions;

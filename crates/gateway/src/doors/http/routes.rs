@@ -5,6 +5,7 @@ mod calls;
 mod dead;
 mod findings;
 mod gate;
+mod mounts;
 mod out;
 mod people;
 mod proxies;
@@ -46,7 +47,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 59] = [
+const CALL: [Code; 61] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -106,6 +107,8 @@ const CALL: [Code; 59] = [
     Code::AuditUnavailable,
     Code::GatewayStarting,
     Code::GatewayUnsupported,
+    Code::MountDown,
+    Code::MountFailed,
 ];
 
 /// Every route.
@@ -120,6 +123,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         dead::ROUTES,
         services::ROUTES,
         findings::ROUTES,
+        mounts::ROUTES,
     ]
     .into_iter()
     .flatten()

@@ -52,6 +52,22 @@ pub struct StatusView {
     pub sandbox: SandboxView,
     /// Services that are connected.
     pub services: Vec<ConnectionView>,
+    /// Mounted servers that are not open, and tools of theirs that wait for a person.
+    pub mounts: Vec<MountStatus>,
+}
+
+/// A mounted server that somebody should look at.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MountStatus {
+    /// Its name.
+    pub name: String,
+    /// `starting`, `open` or `down`.
+    pub state: String,
+    /// Why it is not open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Tools that wait for a person.
+    pub waiting_tools: usize,
 }
 
 /// How workers are locked in.
@@ -112,6 +128,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
         services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        mounts: mounts(gw),
     };
     Ok(Reply::json(200, &view))
 }
@@ -124,6 +141,16 @@ fn sandbox(gw: &Gateway) -> SandboxView {
         },
         None => SandboxView { mode: "closed".into(), missing: Vec::new() },
     }
+}
+
+fn mounts(gw: &Gateway) -> Vec<MountStatus> {
+    let all = gw.mounts.iter().map(|service| {
+        let (condition, waiting) = (service.condition(), service.pins());
+        let waiting_tools = waiting.iter().filter(|pin| pin.waiting.is_some()).count();
+        let (name, state) = (service.mount().name.clone(), condition.phase.as_str().to_owned());
+        MountStatus { name, state, reason: condition.reason, waiting_tools }
+    });
+    all.filter(|mount| mount.state != "open" || mount.waiting_tools > 0).collect()
 }
 
 /// `GET /livez`: the process answers.

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sluice_gateway::config::{Config, Database, Size};
+use sluice_gateway::config::{Config, Database, Size, Way};
 use sluice_gateway::vault::Source;
 use sluice_store::Store;
 
@@ -98,6 +98,34 @@ fn readable_by_others(path: &Path, depth: usize, seen: &mut usize, open: &mut Ve
         inside.sort();
         inside.iter().for_each(|path| readable_by_others(path, depth + 1, seen, open));
     }
+}
+
+/// Whether the programs and folders of mounted servers are there. None of them is started.
+pub(super) fn mounts(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for mount in &config.mounts.0 {
+        let name = &mount.name;
+        let Way::Program(program) = &mount.way else {
+            findings.push(Finding::new(
+                "mounts",
+                State::Info,
+                format!("`{name}` is at an address; it is asked when the gateway runs"),
+            ));
+            continue;
+        };
+        let named = program.read.iter().chain(&program.write).chain(&program.folder);
+        let missing = named.map(PathBuf::as_path).find(|path| !path.exists());
+        let command = Path::new(&program.command);
+        let gone = program.command.contains('/') && !command.is_file();
+        findings.push(match missing.or(gone.then_some(command)) {
+            Some(path) => {
+                Finding::new("mounts", State::Fail, format!("`{name}` needs {}, which is not there", path.display()))
+                    .hint("install the server, or correct `mounts` in sluice.yaml")
+            }
+            None => Finding::new("mounts", State::Ok, format!("the program and folders of `{name}` are there")),
+        });
+    }
+    findings
 }
 
 /// The database can be read. Somebody else may be using it.

@@ -121,6 +121,7 @@ async fn an_outage_is_waited_out_and_then_ends_in_dead_letters() {
 }
 
 /// How many mails are sent under fire. Each takes two or more workers; `SLUICE_TEST_SENDS=500` runs the long one.
+#[expect(clippy::disallowed_methods, reason = "this is the edge: tests have no other configuration")]
 fn many() -> u64 {
     std::env::var("SLUICE_TEST_SENDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }

@@ -1,0 +1,177 @@
+//! A program of others as a process: what it is started with, and its end.
+//!
+//! Takes the mount and the vault; gives the process and its pipes. Promise: it has the environment that was declared
+//! and nothing of ours, a folder of its own, and it is dead when this is dropped or the gateway ends.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sluice_core::Actor;
+use sluice_core::ids::ConnectionName;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use super::Ground;
+use crate::config::{EnvValue, Mount, MountProgram};
+use crate::vault::Use;
+use crate::workers::{Cancel, Layers, Mode, Stranger, Terms, Workers};
+
+/// Where commands without a path are looked for, and what programs find there.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Largest file a program may write.
+const FILE_BYTES: u64 = 1 << 30;
+/// Processes and threads of a program.
+const PROCESSES: u64 = 512;
+
+/// A program that runs. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Child {
+    cancel: Cancel,
+    /// How it is locked in.
+    pub(super) layers: Layers,
+}
+
+/// Its three standard descriptors, from our side.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    pub(super) input: pipe::Sender,
+    pub(super) output: pipe::Receiver,
+    pub(super) error: pipe::Receiver,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// Starts a program on a thread of its own, which stays as long as the program does.
+pub(super) async fn start(workers: Arc<Workers>, name: &str, terms: Terms) -> Result<(Child, Pipes), String> {
+    let cancel = Cancel::new().map_err(|error| error.to_string())?;
+    let (tell, told) = oneshot::channel();
+    let watched = cancel.clone();
+    let thread = std::thread::Builder::new().name(format!("mount-{name}"));
+    let begun = thread.spawn(move || match workers.stranger(terms) {
+        Ok(mut stranger) => {
+            let parts = (stranger.layers.clone(), stranger.input.take(), stranger.output.take(), stranger.error.take());
+            if tell.send(Ok(parts)).is_ok() {
+                Stranger::wait(stranger, &watched);
+            }
+        }
+        Err(error) => drop(tell.send(Err(error.to_string()))),
+    });
+    begun.map_err(|error| format!("no thread for it: {error}"))?;
+    let (layers, input, output, error) = told.await.map_err(|_| "it was not started".to_owned())??;
+    let child = Child { cancel, layers };
+    let (Some(input), Some(output), Some(error)) = (input, output, error) else {
+        return Err("it has no pipes".into());
+    };
+    let broken = |error: std::io::Error| format!("its pipes cannot be used: {error}");
+    let pipes = Pipes {
+        input: pipe::Sender::from_owned_fd(input).map_err(broken)?,
+        output: pipe::Receiver::from_owned_fd(output).map_err(broken)?,
+        error: pipe::Receiver::from_owned_fd(error).map_err(broken)?,
+    };
+    Ok((child, pipes))
+}
+
+/// What a program is started with. `port` is where it finds the hosts it may reach.
+pub(super) async fn terms(
+    ground: &Ground,
+    mount: &Mount,
+    program: &MountProgram,
+    port: Option<u16>,
+) -> Result<Terms, String> {
+    let own = ground.folder.join(&mount.name);
+    let (home, temp) = (own.join("home"), own.join("tmp"));
+    for folder in [&home, &temp] {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| format!("its folder `{}` cannot be made: {error}", folder.display()))?;
+    }
+    let text = |path: &Path| path.display().to_string();
+    let mut environment = vec![
+        ("PATH".to_owned(), PATH.to_owned()),
+        ("HOME".to_owned(), text(&home)),
+        ("TMPDIR".to_owned(), text(&temp)),
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+    ];
+    if let Some(port) = port {
+        let hatch = format!("http://127.0.0.1:{port}");
+        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
+            environment.push((name.to_owned(), hatch.clone()));
+        }
+    }
+    for (name, value) in &program.env {
+        let value = match value {
+            EnvValue::Plain(text) => text.clone(),
+            EnvValue::Vault(secret) => secret_for(ground, mount, program, secret).await?,
+        };
+        environment.retain(|(known, _)| known != name);
+        environment.push((name.clone(), value));
+    }
+    let mut write = program.write.clone();
+    write.push(own);
+    Ok(Terms {
+        program: find(&program.command)?,
+        arguments: program.args.clone(),
+        environment,
+        folder: program.folder.clone().unwrap_or(home),
+        read: program.read.clone(),
+        write,
+        port,
+        memory: program.memory.as_bytes(),
+        file_bytes: FILE_BYTES,
+        processes: PROCESSES,
+        mode: Mode::Required,
+        namespaces: Ok(()),
+    })
+}
+
+/// A secret for the environment. It must be bound to the mount (`name.*`) and to each host the program may reach;
+/// to `localhost` if it may reach none.
+async fn secret_for(
+    ground: &Ground,
+    mount: &Mount,
+    program: &MountProgram,
+    secret: &sluice_core::ids::SecretName,
+) -> Result<String, String> {
+    let connection = ConnectionName::new(format!("mount.{}", mount.name)).map_err(|error| error.to_string())?;
+    let mut hosts: Vec<String> = program.network.iter().map(ToString::to_string).collect();
+    if hosts.is_empty() {
+        hosts.push("localhost".into());
+    }
+    let capability = format!("{}.start", mount.name);
+    let by = Actor::Node(ground.store.node().clone());
+    let wanted = Use { capability: &capability, connection: &connection, hosts: &hosts, by };
+    let taken = ground.vault.take(secret, &wanted).await;
+    let taken = taken.map_err(|error| format!("the secret `{secret}` cannot be used: {error}"))?;
+    String::from_utf8(taken.expose().to_vec()).map_err(|_| format!("the secret `{secret}` is no text"))
+}
+
+/// The whole path of a command.
+fn find(command: &str) -> Result<PathBuf, String> {
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
+    let candidates: Vec<PathBuf> = if command.contains('/') {
+        vec![PathBuf::from(command)]
+    } else {
+        PATH.split(':').map(|folder| Path::new(folder).join(command)).collect()
+    };
+    let found = candidates.into_iter().find(|path| runs(path));
+    found.ok_or_else(|| format!("there is no program `{command}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_found_by_path_or_in_the_usual_folders() {
+        assert!(find("sh").unwrap().is_absolute());
+        assert_eq!(find("/bin/sh").unwrap(), Path::new("/bin/sh"));
+        assert!(find("/etc/passwd").is_err(), "not a program");
+        assert!(find("no-such-program").unwrap_err().contains("no-such-program"));
+    }
+}

@@ -1,0 +1,42 @@
+//! What we are to a server: a client that offers nothing.
+//!
+//! Promise: whatever a server asks of us beside a sign of life is refused; no server reaches a model or a person through
+//! the gate.
+
+#[expect(deprecated, reason = "servers of older revisions still ask for roots, and are told no")]
+use rmcp::model::ListRootsResult;
+use rmcp::model::{ClientConfig, ElicitRequestParams, ElicitResult, Implementation};
+use rmcp::service::RequestContext;
+use rmcp::{ClientHandler, ErrorData, RoleClient};
+
+/// The client half of a mount.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guest;
+
+fn refused() -> ErrorData {
+    ErrorData::new(rmcp::model::ErrorCode::METHOD_NOT_FOUND, "this client offers nothing to servers", None)
+}
+
+#[expect(deprecated, reason = "servers of older revisions still ask for roots, and are told no")]
+impl ClientHandler for Guest {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            rmcp::model::ClientCapabilities::default(),
+            Implementation::new("sluicegate", env!("CARGO_PKG_VERSION")),
+        )
+        // The newest revision that begins with a handshake.
+        .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        Err(refused())
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Err(refused())
+    }
+}

@@ -1,0 +1,150 @@
+//! The one port a program of others may connect to: a door to the hosts that were declared, and to no others.
+//!
+//! Takes `CONNECT host:443` from a program; gives a line to that host. What passes is encrypted between the program and
+//! the host, so nothing is looked at; which host is. Promise: no host that was not named, no other port, no address that
+//! is not public unless it was opened.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config::MountProgram;
+use crate::egress::HostPattern;
+use crate::egress::ssrf::{Net, all_reachable};
+
+/// Longest head of a request.
+const HEAD: usize = 8 << 10;
+/// Lines at once.
+const LINES: usize = 32;
+/// How long it may take to reach a host.
+const REACHING: Duration = Duration::from_secs(15);
+/// How long a line lasts at most.
+const LASTING: Duration = Duration::from_secs(600);
+
+/// What a program may reach.
+#[derive(Debug, Clone)]
+struct Reach {
+    hosts: Vec<HostPattern>,
+    opened: Vec<Net>,
+}
+
+/// Opens the hatch. Gives its port; it is shut when `beside` is dropped.
+pub(super) async fn open(program: &MountProgram, beside: &mut JoinSet<()>) -> Result<u16, String> {
+    let reach = Reach { hosts: program.network.clone(), opened: program.allow_addresses.clone() };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+    let listener = listener.map_err(|error| format!("there is no way to its hosts: {error}"))?;
+    let port = listener.local_addr().map_err(|error| error.to_string())?.port();
+    beside.spawn(serve(listener, Arc::new(reach)));
+    Ok(port)
+}
+
+async fn serve(listener: TcpListener, reach: Arc<Reach>) {
+    let places = Arc::new(Semaphore::new(LINES));
+    let mut lines = JoinSet::new();
+    while let Ok((line, _)) = listener.accept().await {
+        while lines.try_join_next().is_some() {}
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let reach = Arc::clone(&reach);
+        lines.spawn(async move {
+            let _over = timeout(LASTING, pass(line, &reach)).await;
+            drop(place);
+        });
+    }
+}
+
+/// One line, from its request to its end.
+async fn pass(mut line: TcpStream, reach: &Reach) -> std::io::Result<()> {
+    let asked = timeout(REACHING, head(&mut line)).await.ok().flatten();
+    let far = match asked.as_deref().and_then(target) {
+        Some((host, port)) => timeout(REACHING, dial(&host, port, reach)).await.ok().flatten(),
+        None => None,
+    };
+    match far {
+        Some(mut far) => {
+            line.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+            copy_bidirectional(&mut line, &mut far).await.map(|_| ())
+        }
+        None => line.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await,
+    }
+}
+
+/// The head of a request, if it comes to an end.
+async fn head(line: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= HEAD || line.read(&mut byte).await.ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// Where a request wants to go: `CONNECT api.example.com:443 HTTP/1.1`.
+fn target(head: &str) -> Option<(String, u16)> {
+    let mut words = head.lines().next()?.split(' ');
+    let (method, place, version) = (words.next()?, words.next()?, words.next()?);
+    if method != "CONNECT" || !version.starts_with("HTTP/1.") || words.next().is_some() {
+        return None;
+    }
+    let (host, port) = place.rsplit_once(':')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    // Names only: an address was not declared, whatever it is the address of.
+    let named = host.chars().all(plain) && host.parse::<IpAddr>().is_err() && !host.ends_with('.');
+    (named && !host.is_empty()).then_some((host.to_ascii_lowercase(), port.parse().ok()?))
+}
+
+async fn dial(host: &str, port: u16, reach: &Reach) -> Option<TcpStream> {
+    if port != 443 || !reach.hosts.iter().any(|pattern| pattern.matches(host)) {
+        return None;
+    }
+    let found: Vec<SocketAddr> = lookup_host((host, port)).await.ok()?.collect();
+    let addresses: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
+    if !all_reachable(&addresses, &reach.opened) {
+        return None;
+    }
+    for address in found {
+        if let Ok(far) = TcpStream::connect(address).await {
+            return Some(far);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_name_and_a_port_are_a_target() {
+        assert_eq!(target("CONNECT API.example.com:443 HTTP/1.1\r\n\r\n"), Some(("api.example.com".into(), 443)));
+        for bad in [
+            "GET http://example.com/ HTTP/1.1\r\n\r\n",
+            "CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n",
+            "CONNECT [::1]:443 HTTP/1.1\r\n\r\n",
+            "CONNECT example.com. HTTP/1.1\r\n\r\n",
+            "CONNECT example.com.:443 HTTP/1.1\r\n\r\n",
+            "CONNECT ex@ample.com:443 HTTP/1.1\r\n\r\n",
+            "CONNECT example.com:443 HTTP/1.1 x\r\n\r\n",
+            "CONNECT :443 HTTP/1.1\r\n\r\n",
+            "",
+        ] {
+            assert_eq!(target(bad), None, "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_but_declared_hosts_and_the_tls_port_is_dialled() {
+        let reach = Reach { hosts: vec![HostPattern::parse("localhost").unwrap()], opened: Vec::new() };
+        assert!(dial("evil.example", 443, &reach).await.is_none());
+        assert!(dial("localhost", 80, &reach).await.is_none());
+        assert!(dial("localhost", 443, &reach).await.is_none(), "a private address nobody opened");
+    }
+}

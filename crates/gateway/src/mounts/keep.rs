@@ -1,0 +1,339 @@
+//! Keeps one server there: start it, look at its tools, notice its end, start it again.
+//!
+//! Takes a mount and the gateway; changes what the gate offers. Promise: calls reach a server only while the tools it
+//! names were held against their pins; one server that dies, hangs or lies costs the others nothing; a server that
+//! keeps dying is tried ever more rarely.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult};
+use rmcp::service::{Peer, PeerRequestOptions, RunningService, serve_client};
+use rmcp::transport::Transport;
+use serde_json::Value;
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, Span};
+use sluice_store::SeenTool;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::answer::{self, Look};
+use super::child::{self, Child};
+use super::guest::Guest;
+use super::http::{Asking, Http};
+use super::service::{MountService, Phase};
+use super::tools::{self, Listed};
+use super::wire::{Line, Watch};
+use super::{hatch, service_name};
+use crate::Gateway;
+use crate::config::{MountAddress, Way};
+use crate::loops::tick;
+
+/// Pauses before a server is started again, in seconds; the last one for ever after.
+const PAUSES: [u64; 7] = [1, 2, 4, 8, 16, 32, 60];
+/// A server that stayed this long has done well: pauses begin anew.
+const WELL: Span = Span::from_mins(5);
+/// Most pages of a list of tools.
+const PAGES: usize = 200;
+/// How much of what a program complains about is kept, in bytes.
+const WORDS: usize = 4 << 10;
+/// The least time between two looks at the tools of a server that keeps saying they changed.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// Keeps a server until told to stop.
+pub(super) async fn keep(gw: Arc<Gateway>, service: Arc<MountService>, mut stop: watch::Receiver<bool>) {
+    if let Err(why) = remember(&gw, &service).await {
+        tracing::warn!(mount = %service.mount().name, "what is known of its tools cannot be used: {why}");
+    }
+    let mut failures = 0_usize;
+    while !*stop.borrow() {
+        service.enter(Phase::Starting, service.condition().reason);
+        let begun = gw.clock.since_boot();
+        let why = tokio::select! {
+            why = live(&gw, &service) => why,
+            _ = stop.wait_for(|stop| *stop) => "the gateway is stopping".to_owned(),
+        };
+        service.connect(None);
+        if *stop.borrow() {
+            return;
+        }
+        let stayed = gw.clock.since_boot().as_millis().saturating_sub(begun.as_millis());
+        failures = if stayed >= WELL.as_millis() { 0 } else { failures + 1 };
+        let pause = PAUSES.get(failures.saturating_sub(1)).or(PAUSES.last()).copied().unwrap_or(60);
+        tracing::warn!(mount = %service.mount().name, "the server `{}` is gone: {why}; again in {pause} s", service.mount().name);
+        service.enter(Phase::Down, Some(why));
+        service.change(|condition| condition.restarts += 1);
+        looked(&service);
+        gw.events.wrote();
+        if !tick(&mut stop, Duration::from_secs(pause), service.again.notified()).await {
+            return;
+        }
+    }
+}
+
+/// Offers what was accepted before, so that rules and agents know it; nothing can be called yet.
+async fn remember(gw: &Gateway, service: &Arc<MountService>) -> Result<(), String> {
+    let pins = gw.store.mount_tools(&service.mount().name).await.map_err(|error| error.to_string())?;
+    if pins.is_empty() {
+        return Ok(());
+    }
+    settle(gw, service, Vec::new(), pins).await
+}
+
+/// One connection, from its start to its end. Gives why it ended.
+async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
+    let mount = service.mount();
+    let watch = Watch::new(mount.max_answer.as_bytes());
+    let begun = timeout(mount.start_timeout.as_duration(), begin(gw, service, &watch)).await;
+    let connected = match begun {
+        Err(_) => return format!("it did not answer within {}", mount.start_timeout),
+        Ok(Err(why)) => return watch.why().map_or(why.clone(), |cut| format!("{why}: {cut}")),
+        Ok(Ok(connected)) => connected,
+    };
+    let Connected { running, child, beside } = connected;
+    let peer = running.peer().clone();
+    let info = running.peer().peer_info();
+    service.change(|condition| {
+        condition.server = info.map(|info| {
+            let about = &info.server_info;
+            let name = about.as_ref().map(|one| format!("{} {}", one.name, one.version)).unwrap_or_default();
+            (short(&name), info.protocol_version.to_string())
+        });
+        let missing = child.as_ref().map(|child| child.layers.missing()).unwrap_or_default();
+        // The looser profile has neither of these.
+        let never = ["empty_root", "dumpable"];
+        condition.missing_layers =
+            missing.iter().map(ToString::to_string).filter(|name| !never.contains(&name.as_str())).collect();
+    });
+    let ended = running.waiting();
+    tokio::pin!(ended);
+    tokio::select! {
+        _ = &mut ended => {}
+        () = watch.until_cut() => {}
+        why = tend(gw, service, &peer, &watch) => watch.cut(why),
+    }
+    service.change(|condition| condition.refused_requests += watch.requests());
+    drop((child, beside));
+    watch.why().unwrap_or_else(|| "it has ended".into())
+}
+
+/// Looks at the tools now and whenever there is reason to. Gives why the server cannot stay.
+async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>, watch: &Watch) -> String {
+    loop {
+        let mount = service.mount();
+        let listed = timeout(mount.start_timeout.as_duration(), list(peer, service)).await;
+        let listed = match listed {
+            Err(_) => return "it did not list its tools in time".into(),
+            Ok(Err(why)) => return why,
+            Ok(Ok(listed)) => listed,
+        };
+        if let Err(why) = look(gw, service, listed).await {
+            return why;
+        }
+        service.connect(Some(peer.clone()));
+        service.enter(Phase::Open, None);
+        looked(service);
+        gw.events.wrote();
+        let wanted = wait(&service.again, mount.recheck.as_duration());
+        tokio::select! {
+            () = watch.changed.notified() => {
+                // Until they were looked at again nothing is called.
+                service.connect(None);
+                wait(&service.again, BREATH).await;
+            }
+            () = wanted => {}
+        }
+    }
+}
+
+/// Waits for a wake, or as long as said.
+async fn wait(wake: &Notify, span: Duration) {
+    let _late = timeout(span, wake.notified()).await;
+}
+
+fn looked(service: &MountService) {
+    service.looked.send_modify(|times| *times += 1);
+}
+
+/// A server that has shaken hands.
+struct Connected {
+    running: RunningService<RoleClient, Guest>,
+    child: Option<Child>,
+    /// What goes on beside it: its complaints are overheard, its hosts are reached.
+    beside: JoinSet<()>,
+}
+
+async fn begin(gw: &Gateway, service: &Arc<MountService>, watch: &Arc<Watch>) -> Result<Connected, String> {
+    let (mount, ground) = (service.mount(), service.ground());
+    let mut beside = JoinSet::new();
+    match &mount.way {
+        Way::Program(program) => {
+            let port = match program.network.is_empty() {
+                true => None,
+                false => Some(hatch::open(program, &mut beside).await?),
+            };
+            let terms = child::terms(ground, mount, program, port).await?;
+            let (child, pipes) = child::start(Arc::clone(&ground.workers), &mount.name, terms).await?;
+            beside.spawn(overhear(Arc::clone(service), pipes.error));
+            let line = Line::new(pipes.output, pipes.input, Arc::clone(watch));
+            Ok(Connected { running: shake(line).await?, child: Some(child), beside })
+        }
+        Way::Address(address) => {
+            let http = Http::new(asking(gw, service, address)?, Arc::clone(watch));
+            Ok(Connected { running: shake(http).await?, child: None, beside })
+        }
+    }
+}
+
+async fn shake<T>(transport: T) -> Result<RunningService<RoleClient, Guest>, String>
+where
+    T: Transport<RoleClient, Error = std::io::Error> + Send + 'static,
+{
+    // The words of the error may be the server's.
+    serve_client(Guest, transport).await.map_err(|_| "it did not shake hands as a server does".to_owned())
+}
+
+fn asking(gw: &Gateway, service: &MountService, address: &MountAddress) -> Result<Asking, String> {
+    let mount = service.mount();
+    let name = super::connection_name(&mount.name).ok_or_else(|| "it has no connection".to_owned())?;
+    let connection = gw.egress.connection(&name).ok_or_else(|| "it has no connection".to_owned())?;
+    Ok(Asking {
+        egress: Arc::clone(&gw.egress),
+        connection,
+        url: address.url.clone(),
+        capability: format!("{}.connect", mount.name),
+        by: Actor::Node(gw.store.node().clone()),
+        timeout: mount.timeout,
+    })
+}
+
+/// Keeps the last of what a program complains about.
+async fn overhear(service: Arc<MountService>, from: pipe::Receiver) {
+    let mut piece = vec![0; WORDS];
+    loop {
+        if from.readable().await.is_err() {
+            return;
+        }
+        match from.try_read(&mut piece) {
+            Ok(0) => return,
+            Ok(count) => {
+                let said = String::from_utf8_lossy(piece.get(..count).unwrap_or_default()).into_owned();
+                service.change(|condition| {
+                    condition.last_words.push_str(&said);
+                    let over = condition.last_words.len().saturating_sub(WORDS);
+                    let cut = (over..).find(|at| condition.last_words.is_char_boundary(*at)).unwrap_or(over);
+                    condition.last_words.drain(..cut);
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Every tool a server names, as it names it.
+async fn list(peer: &Peer<RoleClient>, service: &MountService) -> Result<Vec<Value>, String> {
+    let most = service.mount().tools as usize;
+    let wait = service.mount().start_timeout.as_duration();
+    let mut found: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..PAGES {
+        let mut params = PaginatedRequestParams::default();
+        params.cursor = cursor.clone();
+        let request = ListToolsRequest { params: Some(params), ..Default::default() };
+        // Not by the library's own method: it answers from what the server allowed it to keep.
+        let asked = peer
+            .send_request_with_option(ClientRequest::ListToolsRequest(request), PeerRequestOptions::with_timeout(wait));
+        let answered = match asked.await {
+            Ok(handle) => handle.await_response().await,
+            Err(error) => Err(error),
+        };
+        let Ok(ServerResult::ListToolsResult(page)) = answered else {
+            return Err("it did not list its tools".into());
+        };
+        found.extend(page.tools.iter().map(|tool| serde_json::to_value(tool).unwrap_or_default()));
+        if found.len() > most {
+            return Err(format!("it has more than {most} tools"));
+        }
+        match page.next_cursor {
+            None => return Ok(found),
+            Some(next) if Some(&next) == cursor.as_ref() || next.len() > 4096 => break,
+            Some(next) => cursor = Some(next),
+        }
+    }
+    Err("its list of tools has no end".into())
+}
+
+/// Holds a list against the pins and offers what may be called.
+async fn look(gw: &Gateway, service: &Arc<MountService>, found: Vec<Value>) -> Result<(), String> {
+    let mount = service.mount();
+    let pins = gw.store.mount_tools(&mount.name).await.map_err(|error| error.to_string())?;
+    let pinned = |tool: &str| pins.iter().any(|pin| pin.tool == tool && pin.accepted.is_some());
+    let (listed, refused) = tools::sift(&mount.name, found, &gw.catalogue.known(), &pinned);
+    service.change(|condition| condition.refused = refused);
+    let looks = clean(service, &listed).await?;
+    let seen = listed.iter().zip(&looks).map(|(listed, look)| SeenTool {
+        tool: listed.tool.clone(),
+        definition: listed.text.clone(),
+        suspicious: !matches!(look, Look::Passed(_)),
+    });
+    let message = MessageId::mint(gw.ids.as_ref());
+    let pins = gw.store.note_mount(&mount.name, seen.collect(), message).await.map_err(|error| error.to_string())?;
+    let present = listed.into_iter().zip(looks).collect();
+    settle(gw, service, present, pins).await
+}
+
+async fn clean(service: &MountService, listed: &[Listed]) -> Result<Vec<Look>, String> {
+    let documents = listed.iter().map(|listed| listed.definition.clone()).collect();
+    let looks = answer::each(&service.ground().workers, documents).await;
+    looks.map_err(|refusal| format!("its tools cannot be looked at: {refusal}"))
+}
+
+/// Makes what was accepted known, and open what the server still says exactly so.
+async fn settle(
+    gw: &Gateway,
+    service: &Arc<MountService>,
+    present: Vec<(Listed, Look)>,
+    pins: Vec<sluice_store::PinnedTool>,
+) -> Result<(), String> {
+    let mount = service.mount();
+    // What was accepted and is no longer said stays known, by its accepted definition.
+    let mut absent = Vec::new();
+    for pin in &pins {
+        let Some((text, ..)) = &pin.accepted else { continue };
+        let said = present.iter().any(|(listed, _)| listed.tool == pin.tool && listed.text == *text);
+        if let (false, Ok(definition)) = (said, serde_json::from_str(text)) {
+            absent.push(Listed { tool: pin.tool.clone(), definition, text: text.clone() });
+        }
+    }
+    let looks = clean(service, &absent).await?;
+    let mut made = Vec::new();
+    for ((listed, look), open) in
+        present.into_iter().map(|one| (one, true)).chain(absent.into_iter().zip(looks).map(|one| (one, false)))
+    {
+        let accepted = pins.iter().find(|pin| pin.tool == listed.tool).and_then(|pin| pin.accepted.as_ref());
+        if accepted.is_none_or(|(text, ..)| *text != listed.text) {
+            continue;
+        }
+        let cleaned = if let Look::Passed(value) = &look { Some(value) } else { None };
+        match tools::tool(mount, &listed, cleaned) {
+            Ok(tool) => made.push(tools::Tool { open, ..tool }),
+            Err(why) => service.change(|condition| condition.refused.push((listed.tool.clone(), why))),
+        }
+    }
+    let specs = made.iter().map(|tool| tool.spec.clone()).collect();
+    if !service.settle(made, pins) {
+        return Ok(());
+    }
+    let name = service_name(&mount.name).ok_or_else(|| "it has no name".to_owned())?;
+    let offered = gw.offer(name, Arc::clone(service) as _, specs).await;
+    offered.map_err(|no| format!("the rules do not fit its tools: {}", no.refusal))
+}
+
+/// A server's word, short and on one line.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
+}

@@ -1,0 +1,352 @@
+//! One mount as a service behind the gate: calls go to the server, answers come back through the content stages.
+//!
+//! Promise: nothing is called that is not open; an answer is given as data from outside, or withheld; a write whose
+//! answer did not come is a doubt, and a doubt is a person's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rmcp::RoleClient;
+use rmcp::model::{CallToolRequestParams, CallToolResponse};
+use rmcp::service::{Peer, ServiceError};
+use serde_json::{Map, Value, json};
+use sluice_core::capability::service_of;
+use sluice_core::hold::{Hold, Permit};
+use sluice_core::ids::SessionId;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{Action, CapabilityName, Timestamp};
+use sluice_store::PinnedTool;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::timeout;
+
+use super::tools::{Refused, Tool, service_name};
+use super::{Ground, answer};
+use crate::config::Mount;
+use crate::intake::{Incoming, Reader};
+use crate::services::{Ask, Performed, Prepared, Service, Trouble, Work};
+
+/// Where a mount is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Being started or reached for the first time.
+    Starting,
+    /// Its tools can be called.
+    Open,
+    /// It has ended or cannot be reached; it is tried again.
+    Down,
+}
+
+impl Phase {
+    /// The word in answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Open => "open",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// How a mount is, for people.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why it is not open, or why it ended last.
+    pub reason: Option<String>,
+    /// What the server calls itself, with its version, and the revision spoken.
+    pub server: Option<(String, String)>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// How often the server asked something of us; each was refused.
+    pub refused_requests: u32,
+    /// Layers of its jail that are off; only for programs.
+    pub missing_layers: Vec<String>,
+    /// Tools that cannot be used, and why.
+    pub refused: Vec<Refused>,
+    /// The last of what a program complained about, in its own words.
+    pub last_words: String,
+}
+
+/// One tool for people.
+#[derive(Debug, Clone)]
+pub struct ToolCondition {
+    /// The server's name for it.
+    pub tool: String,
+    /// What it is called behind the gate.
+    pub capability: CapabilityName,
+    /// Whether it changes anything.
+    pub writes: bool,
+    /// Whether it can be called.
+    pub open: bool,
+}
+
+/// One server of others.
+pub struct MountService {
+    mount: Mount,
+    ground: Arc<Ground>,
+    condition: RwLock<Condition>,
+    tools: RwLock<BTreeMap<CapabilityName, Tool>>,
+    pins: RwLock<Vec<PinnedTool>>,
+    live: watch::Sender<Option<Peer<RoleClient>>>,
+    slots: Semaphore,
+    /// Somebody wants its tools to be looked at again.
+    pub(super) again: Notify,
+    /// Counts how often its tools were looked at.
+    pub(super) looked: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for MountService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MountService").field("name", &self.mount.name).finish_non_exhaustive()
+    }
+}
+
+/// Codes of answers that came and could not be read.
+const UNREAD: [Code; 2] = [Code::ContentUnread, Code::WorkerCrashed];
+
+/// A call that gave nothing.
+struct NotGiven {
+    refusal: Refusal,
+    /// Whether something may have happened.
+    left: bool,
+}
+
+impl MountService {
+    pub(super) fn new(mount: Mount, ground: Arc<Ground>) -> Self {
+        let condition = Condition {
+            phase: Phase::Starting,
+            since: ground.clock.now(),
+            reason: None,
+            server: None,
+            restarts: 0,
+            refused_requests: 0,
+            missing_layers: Vec::new(),
+            refused: Vec::new(),
+            last_words: String::new(),
+        };
+        let slots = Semaphore::new(mount.at_once as usize);
+        Self {
+            mount,
+            ground,
+            condition: RwLock::new(condition),
+            tools: RwLock::default(),
+            pins: RwLock::default(),
+            live: watch::Sender::new(None),
+            slots,
+            again: Notify::new(),
+            looked: watch::Sender::new(0),
+        }
+    }
+
+    /// How it was set up.
+    #[must_use]
+    pub fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
+    pub(super) fn ground(&self) -> &Arc<Ground> {
+        &self.ground
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        self.condition.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Condition)) {
+        change(&mut self.condition.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Moves on in its life.
+    pub(super) fn enter(&self, phase: Phase, reason: Option<String>) {
+        let now = self.ground.clock.now();
+        self.change(|condition| {
+            if condition.phase != phase {
+                (condition.phase, condition.since) = (phase, now);
+            }
+            condition.reason = reason;
+        });
+    }
+
+    /// Its tools, by capability.
+    #[must_use]
+    pub fn tools(&self) -> Vec<ToolCondition> {
+        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = tools.values().map(|tool| ToolCondition {
+            tool: tool.tool.clone(),
+            capability: tool.spec.name.clone(),
+            writes: tool.spec.class.is_some(),
+            open: tool.open,
+        });
+        shown.collect()
+    }
+
+    /// How each tool stands, as last read.
+    #[must_use]
+    pub fn pins(&self) -> Vec<PinnedTool> {
+        self.pins.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes the tools as they are now. Gives whether anything agents can see is another.
+    pub(super) fn settle(&self, tools: Vec<Tool>, pins: Vec<PinnedTool>) -> bool {
+        let next: BTreeMap<CapabilityName, Tool> =
+            tools.into_iter().map(|tool| (tool.spec.name.clone(), tool)).collect();
+        *self.pins.write().unwrap_or_else(PoisonError::into_inner) = pins;
+        let mut now = self.tools.write().unwrap_or_else(PoisonError::into_inner);
+        let same = now.len() == next.len()
+            && now.values().zip(next.values()).all(|(one, other)| one.spec == other.spec && one.open == other.open);
+        *now = next;
+        !same
+    }
+
+    /// From now on calls go here; nowhere if there is nothing.
+    pub(super) fn connect(&self, peer: Option<Peer<RoleClient>>) {
+        self.live.send_replace(peer);
+    }
+
+    fn tool(&self, capability: &CapabilityName) -> Option<Tool> {
+        self.tools.read().unwrap_or_else(PoisonError::into_inner).get(capability).filter(|tool| tool.open).cloned()
+    }
+
+    /// The tool of an action whose arguments it takes.
+    fn fitting(&self, action: &Action) -> Result<Tool, Refusal> {
+        let changed = || {
+            let text = format!("`{}` has changed at its server and waits for a person", action.capability());
+            Refusal::new(Code::GatewayUnsupported).with_text(&text)
+        };
+        let tool = self.tool(action.capability()).ok_or_else(changed)?;
+        if !tool.schema.allows(&Value::Object(action.arguments().clone())) {
+            let text = "the arguments do not follow the schema of the tool";
+            return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
+        }
+        Ok(tool)
+    }
+
+    /// The server, once it is there.
+    async fn peer(&self) -> Result<Peer<RoleClient>, Refusal> {
+        let mut live = self.live.subscribe();
+        let waited = timeout(self.mount.timeout.as_duration(), live.wait_for(Option::is_some)).await;
+        let peer = waited.ok().and_then(Result::ok).and_then(|peer| peer.clone());
+        peer.ok_or_else(|| {
+            let reason = self.condition().reason.unwrap_or_else(|| "it is being started".into());
+            Refusal::new(Code::MountDown).with_text(&format!("the server `{}` is not there: {reason}", self.mount.name))
+        })
+    }
+
+    async fn call(&self, action: &Action, reader: Reader) -> Result<Value, NotGiven> {
+        let before = |refusal: Refusal| NotGiven { refusal, left: false };
+        let tool = self.fitting(action).map_err(before)?;
+        let place = timeout(self.mount.timeout.as_duration(), self.slots.acquire()).await;
+        let busy = || before(Refusal::new(Code::MountDown).with_text("the server has too much to do"));
+        let _place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
+        let peer = self.peer().await.map_err(before)?;
+        let arguments: Map<String, Value> = action.arguments().clone();
+        let params = CallToolRequestParams::new(tool.tool.clone()).with_arguments(arguments);
+        let answered = timeout(self.mount.timeout.as_duration(), peer.call_tool_once(params)).await;
+        let failed = |text: &str, left| NotGiven { refusal: Refusal::new(Code::MountFailed).with_text(text), left };
+        let result = match answered {
+            Err(_) => return Err(failed(&format!("the server did not answer within {}", self.mount.timeout), true)),
+            Ok(Ok(CallToolResponse::Complete(result))) => result,
+            Ok(Ok(_)) => return Err(failed("the server wants to ask a person something; that is refused", true)),
+            Ok(Err(error)) => return Err(trouble(&error)),
+        };
+        let item = self.incoming(action, answer::plain(&result).to_string().into_bytes(), reader);
+        let given = answer::taken_in(&self.ground.intake, &item).await;
+        given.map(|data| self.told(data)).map_err(|refusal| NotGiven { refusal, left: true })
+    }
+
+    fn incoming(&self, action: &Action, bytes: Vec<u8>, reader: Reader) -> Incoming {
+        let server = self.condition().server.map(|(name, _)| name);
+        Incoming {
+            bytes,
+            declared: Some("application/json".into()),
+            service: service_name(&self.mount.name).unwrap_or_else(|| service_of(action.capability())),
+            source: action.capability().to_string(),
+            author: server.unwrap_or_else(|| self.mount.name.clone()),
+            at: self.ground.clock.now(),
+            beside: None,
+            reader: Some(reader),
+            enveloped: false,
+        }
+    }
+
+    /// What an agent is given: the data, and that it came from outside.
+    fn told(&self, data: Value) -> Value {
+        json!({"data": data, "source": format!("mount.{}", self.mount.name), "untrusted": true})
+    }
+}
+
+/// Why the protocol gave nothing, without a word of the server.
+fn trouble(error: &ServiceError) -> NotGiven {
+    let (text, left) = match error {
+        // What it does not know or take, it has not done.
+        ServiceError::McpError(error) if matches!(error.code.0, -32602..=-32600) => {
+            (format!("the server refused the call ({})", error.code.0), false)
+        }
+        ServiceError::McpError(error) => (format!("the server answered with error {}", error.code.0), true),
+        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+            ("the server ended before it answered".to_owned(), true)
+        }
+        ServiceError::TransportSend(_) => ("the call could not be sent, or no answer came back".to_owned(), true),
+        ServiceError::UnexpectedResponse => ("the server's answer is none to this call".to_owned(), true),
+        _ => ("the server gave no usable answer".to_owned(), true),
+    };
+    NotGiven { refusal: Refusal::new(Code::MountFailed).with_text(&text), left }
+}
+
+impl Service for MountService {
+    fn offers(&self, capability: &CapabilityName) -> bool {
+        self.tool(capability).is_some()
+    }
+
+    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+        Box::pin(std::future::ready(self.fitting(action).map(|_| ())))
+    }
+
+    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        Box::pin(async {
+            let Ask { call, action, session, .. } = ask;
+            let reader = Reader { agent: action.agent().clone(), session: *session, call: *call };
+            self.call(action, reader).await.map_err(|not| not.refusal)
+        })
+    }
+
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+        Box::pin(async {
+            // What was approved is what the tool was then: a changed one is not called.
+            if !self.offers(hold.action.capability()) {
+                return Err(Trouble::NotDone(Refusal::new(Code::MountDown)));
+            }
+            self.peer().await.map(|_| Prepared::default()).map_err(Trouble::NotDone)
+        })
+    }
+
+    fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async {
+            let done = |result| Performed {
+                receipt: format!("{} answered", self.mount.name),
+                result,
+                after: None,
+                undo_until: None,
+            };
+            let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+            match self.call(&hold.action, reader).await {
+                Ok(result) => Ok(done(result)),
+                // It answered, so it did what it does; only its words could not be read.
+                Err(NotGiven { refusal, left: true }) if UNREAD.contains(&refusal.code()) => {
+                    Ok(done(self.told(json!({"unread": refusal.code().as_str()}))))
+                }
+                Err(NotGiven { left: true, .. }) => Err(Trouble::Unclear),
+                Err(NotGiven { refusal, left: false }) if refusal.code() == Code::MountDown => {
+                    Err(Trouble::NotDone(refusal))
+                }
+                Err(NotGiven { refusal, left: false }) => Err(Trouble::Refused(refusal)),
+            }
+        })
+    }
+}

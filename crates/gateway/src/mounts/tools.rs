@@ -1,0 +1,366 @@
+//! Tools of a server as capabilities: which names can be used, and what each may be asked.
+//!
+//! Takes definitions as the server gave them; gives capabilities or a reason. Pure. Promise: no name stands for two
+//! tools, looks like another or takes one of the gateway's own; what is not said to be a read is a write nobody can
+//! repeat or take back.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use sluice_content::stages::Schema;
+use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass, Param, ParamKind};
+use sluice_core::{CapabilityName, ServiceName, Tier};
+
+use crate::config::{Mount, skeleton};
+
+/// Longest definition, as canonical JSON.
+const LONGEST: usize = 64 << 10;
+/// Longest description agents are shown, in characters.
+const SHOWN: usize = 4_000;
+/// Most arguments of a tool.
+const ARGUMENTS: usize = 128;
+
+/// Names under which tools usually take what policy looks for.
+const PATHS: [&str; 14] = [
+    "path",
+    "file",
+    "file_path",
+    "filepath",
+    "filename",
+    "directory",
+    "dir",
+    "folder",
+    "repo_path",
+    "repository",
+    "source",
+    "destination",
+    "root",
+    "cwd",
+];
+const CONTENTS: [&str; 5] = ["content", "body", "text", "message", "data"];
+const RECIPIENTS: [&str; 5] = ["to", "recipient", "recipients", "cc", "bcc"];
+const URLS: [&str; 5] = ["url", "uri", "link", "endpoint", "webhook"];
+const TARGETS: [&str; 9] = ["host", "hostname", "channel", "account", "amount", "user", "username", "owner", "repo"];
+
+/// A definition that can be used.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Listed {
+    /// The server's name for it.
+    pub(super) tool: String,
+    /// All of it.
+    pub(super) definition: Value,
+    /// The same as canonical text, which is what is pinned.
+    pub(super) text: String,
+}
+
+/// One tool behind the gate.
+#[derive(Debug, Clone)]
+pub(super) struct Tool {
+    /// The server's name for it.
+    pub(super) tool: String,
+    pub(super) spec: Capability,
+    pub(super) schema: Schema,
+    /// Whether it may be called: the server says of it exactly what was accepted.
+    pub(super) open: bool,
+}
+
+/// What batch protection and freezes call a mount.
+pub(super) fn service_name(mount: &str) -> Option<ServiceName> {
+    ServiceName::new(format!("mount.{mount}")).ok()
+}
+
+/// What a tool is called behind the gate.
+pub(super) fn capability_name(mount: &str, tool: &str) -> Option<CapabilityName> {
+    CapabilityName::new(format!("{mount}.{tool}")).ok()
+}
+
+/// A tool that cannot be used, and why.
+pub(super) type Refused = (String, String);
+
+/// Sorts a list of definitions into those that can be used and those that cannot. `pinned` are names people know.
+pub(super) fn sift(
+    mount: &str,
+    list: Vec<Value>,
+    catalogue: &Catalogue,
+    pinned: &dyn Fn(&str) -> bool,
+) -> (Vec<Listed>, Vec<Refused>) {
+    let name_of = |definition: &Value| definition.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut exact: BTreeMap<String, usize> = BTreeMap::new();
+    let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for definition in &list {
+        let name = name_of(definition);
+        *exact.entry(name.clone()).or_default() += 1;
+        let like = alike.entry(skeleton(&name)).or_default();
+        if !like.contains(&name) {
+            like.push(name);
+        }
+    }
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for definition in list {
+        let tool = name_of(&definition);
+        let text = String::from_utf8(sluice_core::json::canonical(&definition)).unwrap_or_default();
+        let lookalike = alike.get(&skeleton(&tool)).and_then(|all| all.iter().find(|other| **other != tool));
+        let why = match (capability_name(mount, &tool), lookalike) {
+            (None, _) => Some("its name has characters that names here do not have, or is too long".to_owned()),
+            _ if exact.get(&tool).is_some_and(|count| *count > 1) => Some("two tools have this name".to_owned()),
+            (Some(_), Some(other)) if !pinned(&tool) => Some(format!("it looks like `{}`", printable(other))),
+            (Some(name), _) if taken(mount, &name, catalogue) => {
+                Some("the gateway has a capability of this name itself".to_owned())
+            }
+            _ if text.len() > LONGEST => Some(format!("its definition is larger than {LONGEST} bytes")),
+            _ => specify(&definition).err(),
+        };
+        match why {
+            None => good.push(Listed { tool, definition, text }),
+            Some(why) => bad.push((printable(&tool), why)),
+        }
+    }
+    bad.dedup();
+    (good, bad)
+}
+
+/// A name as people may see it.
+fn printable(name: &str) -> String {
+    name.chars().take(64).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+fn taken(mount: &str, name: &CapabilityName, catalogue: &Catalogue) -> bool {
+    catalogue.get(name).is_some_and(|spec| Some(spec.service()) != service_name(mount))
+}
+
+/// What of a definition does not depend on how the mount is set up.
+struct Specified {
+    params: Vec<Param>,
+    schema: Value,
+    compiled: Schema,
+}
+
+fn specify(definition: &Value) -> Result<Specified, String> {
+    let mut schema = match definition.get("inputSchema") {
+        Some(Value::Object(schema)) => schema.clone(),
+        _ => return Err("its arguments have no schema".into()),
+    };
+    if schema.get("type").is_some_and(|kind| kind != "object") {
+        return Err("its arguments are no object".into());
+    }
+    schema.insert("type".into(), json!("object"));
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    let Value::Object(properties) = properties else { return Err("its schema cannot be read".into()) };
+    if properties.len() > ARGUMENTS {
+        return Err(format!("it has more than {ARGUMENTS} arguments"));
+    }
+    let properties = properties.clone();
+    let required: Vec<&str> = match schema.get("required") {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let params = properties.iter().map(|(name, shape)| param(name, shape, required.contains(&name.as_str()))).collect();
+    let schema = Value::Object(schema);
+    let compiled = Schema::compile(&schema)
+        .map_err(|_| "its schema cannot be used: it refers elsewhere, or checking it has no bound".to_owned())?;
+    Ok(Specified { params, schema, compiled })
+}
+
+/// What an argument is, by its schema and its name.
+fn param(name: &str, shape: &Value, required: bool) -> Param {
+    let kind_of = |shape: &Value| shape.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let lower = name.to_ascii_lowercase();
+    let named = |list: &[&str]| list.contains(&lower.as_str());
+    let is_url = named(&URLS) || matches!(shape.get("format").and_then(Value::as_str), Some("uri" | "url"));
+    let items = || shape.get("items").map(&kind_of).unwrap_or_default() == "string";
+    let kind = match kind_of(shape).as_str() {
+        "string" if is_url => ParamKind::Url,
+        "string" if named(&PATHS) || lower.ends_with("_path") => ParamKind::Path,
+        "string" if named(&CONTENTS) => ParamKind::Content,
+        "string" if named(&RECIPIENTS) => ParamKind::Recipients,
+        "string" => ParamKind::Text,
+        "integer" => ParamKind::Integer,
+        "number" => ParamKind::Number,
+        "boolean" => ParamKind::Boolean,
+        "object" => ParamKind::Object,
+        "array" if items() && named(&RECIPIENTS) => ParamKind::Recipients,
+        "array" if items() => ParamKind::Texts,
+        _ => ParamKind::Any,
+    };
+    let target = matches!(kind, ParamKind::Url | ParamKind::Path | ParamKind::Recipients) || named(&TARGETS);
+    Param { name: name.to_owned(), kind, required, target, object: false }
+}
+
+/// The tool behind the gate. `cleaned` is the definition as the content stages left it; nothing if they withheld it.
+pub(super) fn tool(mount: &Mount, listed: &Listed, cleaned: Option<&Value>) -> Result<Tool, String> {
+    let Listed { tool, definition, .. } = listed;
+    let name = capability_name(&mount.name, tool).ok_or_else(|| "its name cannot be used".to_owned())?;
+    // What was withheld can still be used if a person said so; its words are left out.
+    let bare;
+    let source = match cleaned {
+        Some(cleaned) => cleaned,
+        None => {
+            bare = without_words(definition);
+            &bare
+        }
+    };
+    let Specified { params, schema, compiled } = specify(source)?;
+    let reads = mount.trust_hints && definition.pointer("/annotations/readOnlyHint") == Some(&json!(true));
+    // A read that is told where to reach can carry something out by where it reaches.
+    let reaches_out = params.iter().any(|param| matches!(param.kind, ParamKind::Url | ParamKind::Recipients));
+    let effect = if reads && !reaches_out { Effect::Read } else { Effect::Write };
+    let spec = Capability {
+        name,
+        service: service_name(&mount.name),
+        effect,
+        class: (effect == Effect::Write).then_some(EffectClass::Opaque),
+        reversible: false,
+        delay_s: if reads { 0 } else { mount.delay.as_millis() / 1000 },
+        summary: summary(&mount.name, tool, source, cleaned.is_none()),
+        params,
+        usual: Some(if reads { Tier::Notify } else { Tier::ApprovalRequired }),
+        schema: Some(schema),
+    };
+    Ok(Tool { tool: tool.clone(), spec, schema: compiled, open: false })
+}
+
+fn summary(mount: &str, tool: &str, definition: &Value, withheld: bool) -> String {
+    let said = definition.get("description").and_then(Value::as_str).unwrap_or_default();
+    let said: String = said.trim().chars().take(SHOWN).collect();
+    let end = if said.ends_with(['.', '!', '?', ':']) { "" } else { "." };
+    match (withheld, said.is_empty()) {
+        (true, _) => format!("Tool `{tool}` of the server `{mount}`; what it says of itself is withheld."),
+        (false, true) => format!("Tool `{tool}` of the server `{mount}`."),
+        (false, false) => format!("{said}{end}"),
+    }
+}
+
+/// A definition without anything a model would read but names.
+fn without_words(definition: &Value) -> Value {
+    const WORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "_meta", "icons"];
+    match definition {
+        Value::Object(map) => {
+            // Under `properties` these are names of arguments.
+            let keep = |(key, value): (&String, &Value)| {
+                let inner = if key == "properties" { each(value) } else { without_words(value) };
+                (!WORDS.contains(&key.as_str())).then(|| (key.clone(), inner))
+            };
+            Value::Object(map.iter().filter_map(keep).collect::<Map<_, _>>())
+        }
+        Value::Array(list) => Value::Array(list.iter().map(without_words).collect()),
+        other => other.clone(),
+    }
+}
+
+fn each(properties: &Value) -> Value {
+    match properties {
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(name, shape)| (name.clone(), without_words(shape))).collect::<Map<_, _>>())
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{EnvValue, MountProgram, Size, Way};
+    use sluice_core::Span;
+
+    fn mount() -> Mount {
+        let program = MountProgram {
+            command: "x".into(),
+            args: Vec::new(),
+            env: vec![("A".into(), EnvValue::Plain("b".into()))],
+            folder: None,
+            read: Vec::new(),
+            write: Vec::new(),
+            network: Vec::new(),
+            allow_addresses: Vec::new(),
+            memory: Size::from_mb(1),
+        };
+        Mount {
+            name: "git".into(),
+            way: Way::Program(Box::new(program)),
+            timeout: Span::from_secs(1),
+            start_timeout: Span::from_secs(1),
+            recheck: Span::from_secs(1),
+            at_once: 1,
+            tools: 10,
+            max_answer: Size::from_mb(1),
+            delay: Span::from_secs(30),
+            trust_hints: true,
+        }
+    }
+
+    fn definition(name: &str) -> Value {
+        json!({"name": name, "description": "Does it", "inputSchema": {"type": "object", "properties": {}}})
+    }
+
+    fn sifted(names: &[&str], pinned: &[&str]) -> (Vec<String>, Vec<Refused>) {
+        let list = names.iter().map(|name| definition(name)).collect();
+        let catalogue = Catalogue::builtin().unwrap();
+        let (good, bad) = sift("git", list, &catalogue, &|name| pinned.contains(&name));
+        (good.into_iter().map(|listed| listed.tool).collect(), bad)
+    }
+
+    #[test]
+    fn names_that_are_taken_doubled_alike_or_none_are_refused_with_a_reason() {
+        let (good, bad) =
+            sifted(&["git_status", "push", "two", "two", "send_mail", "send-mai1", "päth", "a/b", ""], &[]);
+        assert_eq!(good, ["git_status"]);
+        let why: BTreeMap<&str, &str> = bad.iter().map(|(tool, why)| (tool.as_str(), why.as_str())).collect();
+        assert!(why["push"].contains("of this name itself"), "{bad:?}");
+        assert!(why["two"].contains("two tools"));
+        assert!(why["send_mail"].contains("looks like `send-mai1`") && why["send-mai1"].contains("looks like"));
+        assert!(why["p?th"].contains("characters") && why["a/b"].contains("characters") && why[""].contains("name"));
+    }
+
+    #[test]
+    fn a_newcomer_that_looks_like_a_known_tool_does_not_take_it_down() {
+        let (good, bad) = sifted(&["send_mail", "send_mai1"], &["send_mail"]);
+        assert_eq!((good.as_slice(), bad.len()), (&["send_mail".to_owned()][..], 1));
+    }
+
+    #[test]
+    fn what_is_not_said_to_read_is_a_write_nobody_repeats() {
+        let catalogue = Catalogue::default();
+        let mut reading = definition("status");
+        reading["annotations"] = json!({"readOnlyHint": true});
+        let mut fetching = definition("fetch");
+        fetching["annotations"] = json!({"readOnlyHint": true});
+        fetching["inputSchema"]["properties"] = json!({"url": {"type": "string"}});
+        let (good, bad) = sift("git", vec![reading, fetching, definition("commit")], &catalogue, &|_| false);
+        assert_eq!(bad, []);
+        let specs: Vec<Capability> =
+            good.iter().map(|listed| tool(&mount(), listed, Some(&listed.definition)).unwrap().spec).collect();
+        assert_eq!((specs[0].effect, specs[0].usual), (Effect::Read, Some(Tier::Notify)));
+        assert_eq!((specs[1].effect, specs[1].usual, specs[1].delay_s), (Effect::Write, Some(Tier::Notify), 0));
+        assert_eq!((specs[2].effect, specs[2].usual), (Effect::Write, Some(Tier::ApprovalRequired)));
+        assert_eq!((specs[2].class, specs[2].delay_s, specs[2].reversible), (Some(EffectClass::Opaque), 30, false));
+        let doubting = Mount { trust_hints: false, ..mount() };
+        let spec = tool(&doubting, &good[0], Some(&good[0].definition)).unwrap().spec;
+        assert_eq!((spec.effect, spec.usual), (Effect::Write, Some(Tier::ApprovalRequired)));
+    }
+
+    #[test]
+    fn a_withheld_definition_keeps_its_shape_and_loses_its_words() {
+        let mut poisoned = definition("add");
+        poisoned["description"] = json!("EVIL");
+        poisoned["inputSchema"] = json!({
+            "type": "object", "title": "EVIL", "required": ["title"],
+            "properties": {"title": {"type": "string", "description": "EVIL", "examples": ["EVIL"]}},
+        });
+        let (good, _) = sift("git", vec![poisoned], &Catalogue::default(), &|_| false);
+        let made = tool(&mount(), &good[0], None).unwrap();
+        let shown = format!("{} {}", made.spec.summary, made.spec.input_schema());
+        assert!(!shown.contains("EVIL"), "{shown}");
+        assert_eq!(made.spec.params.len(), 1);
+        assert!(made.schema.allows(&json!({"title": "x"})) && !made.schema.allows(&json!({})));
+    }
+
+    #[test]
+    fn a_schema_that_leads_elsewhere_or_is_none_is_refused() {
+        let mut elsewhere = definition("a");
+        elsewhere["inputSchema"] = json!({"$ref": "http://example.org/schema"});
+        let mut list = definition("b");
+        list["inputSchema"] = json!({"type": "array"});
+        let (good, bad) = sift("git", vec![elsewhere, list, json!({"name": "c"})], &Catalogue::default(), &|_| false);
+        assert_eq!((good.len(), bad.len()), (0, 3), "{bad:?}");
+    }
+}

@@ -1,0 +1,265 @@
+//! What goes over the line to a program: one JSON message a line, each looked at before anyone acts on it.
+//!
+//! Takes the pipes of a program of others; gives messages to the protocol library. Promise: a line is never longer than
+//! allowed, lines that are no message are passed over and counted, what a server may ask of a client is bounded, and
+//! whoever breaks a rule is cut off with a reason.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{JsonRpcMessage, ServerNotification};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, watch};
+
+/// A message of a server.
+pub(super) type Incoming = RxJsonRpcMessage<RoleClient>;
+
+/// Most lines that are no message.
+const NOISE: u32 = 1_000;
+/// Most requests of a server to us. It is refused each; an honest one asks a few times at most.
+const REQUESTS: u32 = 100;
+
+/// Watches one connection.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Largest message, in bytes.
+    most: usize,
+    counts: Mutex<Counts>,
+    /// The server says that its tools have changed.
+    pub(super) changed: Notify,
+    /// The connection must not be used any more.
+    cut: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    noise: u32,
+    requests: u32,
+    why: Option<String>,
+}
+
+impl Watch {
+    pub(super) fn new(most: u64) -> Arc<Self> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Arc::new(Self { most, counts: Mutex::default(), changed: Notify::new(), cut: watch::Sender::new(false) })
+    }
+
+    /// Largest message, in bytes.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Ends the connection. The first reason counts.
+    pub(super) fn cut(&self, why: impl Into<String>) {
+        self.counts().why.get_or_insert_with(|| why.into());
+        self.cut.send_replace(true);
+    }
+
+    /// Waits until the connection is ended.
+    pub(super) async fn until_cut(&self) {
+        // Never an error: we hold the other end ourselves.
+        let mut cut = self.cut.subscribe();
+        let _cut = cut.wait_for(|cut| *cut).await;
+    }
+
+    /// Why it was ended, if it was.
+    pub(super) fn why(&self) -> Option<String> {
+        self.counts().why.clone()
+    }
+
+    /// How often the server asked something of us.
+    pub(super) fn requests(&self) -> u32 {
+        self.counts().requests
+    }
+
+    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One line or body as a message, if it is one that anybody should see.
+    pub(super) fn read(&self, text: &[u8]) -> Option<Incoming> {
+        let Ok(message) = serde_json::from_slice::<Incoming>(text) else {
+            let mut counts = self.counts();
+            counts.noise += 1;
+            let many = counts.noise > NOISE;
+            drop(counts);
+            if many {
+                self.cut("it keeps saying things that are no messages");
+            }
+            return None;
+        };
+        match &message {
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Some(message),
+            JsonRpcMessage::Request(_) => {
+                let mut counts = self.counts();
+                counts.requests += 1;
+                let many = counts.requests > REQUESTS;
+                drop(counts);
+                if many {
+                    self.cut("it keeps asking things of us");
+                    return None;
+                }
+                Some(message)
+            }
+            JsonRpcMessage::Notification(notification) => {
+                if matches!(notification.notification, ServerNotification::ToolListChangedNotification(_)) {
+                    self.changed.notify_one();
+                }
+                // Progress, log lines and the like lead to nothing here.
+                None
+            }
+        }
+    }
+}
+
+/// The line to a program.
+#[derive(Debug)]
+pub(super) struct Line {
+    from: pipe::Receiver,
+    held: Vec<u8>,
+    /// How much of `held` has no end of a line in it.
+    looked: usize,
+    to: Arc<tokio::sync::Mutex<Option<pipe::Sender>>>,
+    watch: Arc<Watch>,
+}
+
+impl Line {
+    pub(super) fn new(from: pipe::Receiver, to: pipe::Sender, watch: Arc<Watch>) -> Self {
+        Self { from, held: Vec::new(), looked: 0, to: Arc::new(tokio::sync::Mutex::new(Some(to))), watch }
+    }
+
+    /// The next whole line, if there is one.
+    fn line(&mut self) -> Option<Vec<u8>> {
+        let fresh = self.held.get(self.looked..).unwrap_or_default();
+        match fresh.iter().position(|byte| *byte == b'\n') {
+            Some(at) => {
+                let rest = self.held.split_off(self.looked + at + 1);
+                self.looked = 0;
+                Some(std::mem::replace(&mut self.held, rest))
+            }
+            None => {
+                self.looked = self.held.len();
+                None
+            }
+        }
+    }
+
+    /// The next message, or nothing at the end of the connection.
+    async fn next(&mut self) -> Option<Incoming> {
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            while let Some(line) = self.line() {
+                if line.len() > self.watch.most() {
+                    self.watch.cut(format!("it said more than {} bytes at once", self.watch.most()));
+                    return None;
+                }
+                let text = line.trim_ascii();
+                if let Some(message) = (!text.is_empty()).then(|| self.watch.read(text)).flatten() {
+                    return Some(message);
+                }
+            }
+            if self.held.len() > self.watch.most() {
+                self.watch.cut(format!("it said more than {} bytes at once", self.watch.most()));
+                return None;
+            }
+            self.from.readable().await.ok()?;
+            match self.from.try_read(&mut piece) {
+                Ok(0) => {
+                    self.watch.cut("it has ended");
+                    return None;
+                }
+                Ok(count) => self.held.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    self.watch.cut("it cannot be heard any more");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Transport<RoleClient> for Line {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let (to, watch) = (Arc::clone(&self.to), Arc::clone(&self.watch));
+        async move {
+            let mut bytes = serde_json::to_vec(&item)?;
+            bytes.push(b'\n');
+            let to = to.lock().await;
+            let Some(to) = to.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+            let mut left = bytes.as_slice();
+            while !left.is_empty() {
+                tokio::select! {
+                    ready = to.writable() => ready?,
+                    () = watch.until_cut() => return Err(io::ErrorKind::NotConnected.into()),
+                }
+                match to.try_write(left) {
+                    Ok(count) => left = left.get(count..).unwrap_or_default(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        }
+    }
+
+    async fn receive(&mut self) -> Option<Incoming> {
+        let watch = Arc::clone(&self.watch);
+        tokio::select! {
+            message = self.next() => message,
+            () = watch.until_cut() => None,
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.watch.cut("it was let go");
+        drop(self.to.lock().await.take());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_message_is_passed_over_until_there_is_too_much_of_it() {
+        let watch = Watch::new(1000);
+        assert!(watch.read(b"Server started on stdio").is_none());
+        assert!(watch.why().is_none());
+        for _ in 0..NOISE {
+            assert!(watch.read(b"{\"jsonrpc\": \"1.0\"}").is_none());
+        }
+        assert!(watch.why().unwrap().contains("no messages"));
+    }
+
+    #[test]
+    fn a_server_that_keeps_asking_is_cut_off() {
+        let watch = Watch::new(1000);
+        let ask = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+        for _ in 0..REQUESTS {
+            assert!(watch.read(ask).is_some());
+        }
+        assert!(watch.read(ask).is_none() && watch.why().is_some());
+    }
+
+    #[test]
+    fn only_changes_of_the_tools_are_heard_of_all_notifications() {
+        let watch = Watch::new(1000);
+        assert!(
+            watch
+                .read(br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#)
+                .is_none()
+        );
+        assert!(watch.read(br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#).is_none());
+        assert_eq!(watch.counts().noise, 0);
+    }
+}

@@ -1,0 +1,252 @@
+//! Landlock and seccomp of the looser profile: named files, perhaps one port, and no calls that reach around them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+use crate::stranger::Terms;
+
+/// What every kernel with Landlock refuses; without these there is no layer.
+const LEAST: ABI = ABI::V1;
+/// What newer kernels refuse as well.
+const MOST: ABI = ABI::V6;
+/// What programs and their libraries lie in.
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives"];
+/// What they look up, file by file: nothing here is a secret, and what lies beside may be.
+const LOOKED_UP: [&str; 30] = [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld-musl-x86_64.path",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/gitconfig",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/ca-certificates",
+    "/proc/self",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/version",
+    "/proc/filesystems",
+    "/proc/sys/vm/overcommit_memory",
+    "/sys/devices/system/cpu",
+];
+const DEVICES_READ: [&str; 2] = ["/dev/urandom", "/dev/random"];
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+
+/// Why a layer does not hold.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WideError {
+    /// A named file or folder cannot be opened.
+    #[error("`{0}`: {1}")]
+    Path(String, String),
+    /// The kernel refused.
+    #[error("{0}")]
+    Rules(#[from] RulesetError),
+    /// It did nothing.
+    #[error("this kernel does not enforce it")]
+    NotEnforced,
+    /// This kernel cannot keep a program to one port.
+    #[error("this kernel cannot keep a program to one port (Landlock 4 is needed)")]
+    NoPorts,
+    /// The filter cannot be made or loaded.
+    #[error("{0}")]
+    Filter(String),
+}
+
+fn reading() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::ReadDir
+}
+
+fn running() -> BitFlags<AccessFs> {
+    reading() | AccessFs::Execute
+}
+
+/// Everything but executing, and making devices.
+fn changing() -> BitFlags<AccessFs> {
+    let never = AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+    AccessFs::from_all(MOST) & !never
+}
+
+/// Shuts this thread, the only one, in: the files of the terms and what programs need.
+pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
+    if terms.port.is_some() && super::landlock::version().is_none_or(|version| version < 4) {
+        return Err(WideError::NoPorts);
+    }
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(LEAST))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(MOST))?
+        .handle_access(AccessNet::from_all(MOST))?
+        .scope(Scope::from_all(MOST))?;
+    let mut created = ruleset
+        .create()?
+        .add_rules(path_beneath_rules(PROGRAMS, running()))?
+        .add_rules(path_beneath_rules(LOOKED_UP, reading()))?
+        .add_rules(path_beneath_rules(DEVICES_READ, reading()))?
+        .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
+    let named = terms.read.iter().chain([&terms.program]).map(|path| (path, running()));
+    for (path, access) in named.chain(terms.write.iter().map(|path| (path, changing()))) {
+        created = created.add_rule(beneath(path, access)?)?;
+    }
+    if let Some(port) = terms.port {
+        created = created.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
+    }
+    let status = created.restrict_self()?;
+    if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
+        return Err(WideError::NotEnforced);
+    }
+    let port = terms.port.map_or_else(|| "no port".to_owned(), |port| format!("port {port} only"));
+    Ok(format!("{} folders to read, {} to change, {port}", terms.read.len(), terms.write.len()))
+}
+
+fn beneath(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, WideError> {
+    let refused = |why: String| WideError::Path(path.display().to_string(), why);
+    let is_folder = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.is_dir();
+    let opened = PathFd::new(path).map_err(|error| refused(error.to_string()))?;
+    let access = if is_folder { access } else { access & AccessFs::from_file(MOST) };
+    Ok(PathBeneath::new(opened, access))
+}
+
+/// Calls that reach around the other locks, or reach what no server for tools needs.
+const NEVER: [i64; 38] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_syslog,
+];
+/// Calls whose arguments a filter cannot see, or that do others' work: programs do without when they do not exist.
+const ABSENT: [i64; 4] =
+    [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// Loads the filters. The last lock.
+pub(crate) fn calls(with_network: bool) -> Result<String, WideError> {
+    let broken = |error: &dyn std::fmt::Display| WideError::Filter(error.to_string());
+    for (rules, errno) in [(absent(), libc::ENOSYS), (never(with_network)?, libc::EPERM)] {
+        let errno = u32::try_from(errno).map_err(|error| broken(&error))?;
+        let arch = std::env::consts::ARCH.try_into().map_err(|error: seccompiler::BackendError| broken(&error))?;
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch);
+        let filter: BpfProgram = filter.and_then(TryInto::try_into).map_err(|error| broken(&error))?;
+        apply_filter(&filter).map_err(|error| broken(&error))?;
+    }
+    Ok(format!(
+        "{} calls refused, {}",
+        NEVER.len() + ABSENT.len(),
+        if with_network { "TCP only" } else { "no sockets" }
+    ))
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn absent() -> Rules {
+    ABSENT.into_iter().map(|call| (call, Vec::new())).collect()
+}
+
+fn never(with_network: bool) -> Result<Rules, WideError> {
+    let mut rules: Rules = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
+    let rule = |conditions: &[(u8, SeccompCmpOp, i32)]| -> Result<SeccompRule, WideError> {
+        let one = |(at, how, value): &(u8, SeccompCmpOp, i32)| {
+            let value = u64::from(u32::from_ne_bytes(value.to_ne_bytes()));
+            SeccompCondition::new(*at, SeccompCmpArgLen::Dword, how.clone(), value)
+        };
+        let all: Result<Vec<_>, _> = conditions.iter().map(one).collect();
+        all.and_then(SeccompRule::new).map_err(|error| WideError::Filter(error.to_string()))
+    };
+    // New users could have capabilities again.
+    let mask = u64::from(u32::from_ne_bytes(libc::CLONE_NEWUSER.to_ne_bytes()));
+    rules.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpOp::MaskedEq(mask), libc::CLONE_NEWUSER)])?]);
+    // Sockets of files lead to services of this machine, datagrams and raw sockets past the one port: neither is
+    // something Landlock sees. Pairs of sockets are another call and stay.
+    let sockets = if with_network {
+        let neither = [(0, SeccompCmpOp::Ne, libc::AF_INET), (0, SeccompCmpOp::Ne, libc::AF_INET6)];
+        // The kind of a socket is in its lowest four bits; SOCK_STREAM is 1.
+        let kinds = (0..16).filter(|kind| *kind != libc::SOCK_STREAM);
+        let mut rules = vec![rule(&neither)?];
+        for kind in kinds {
+            rules.push(rule(&[(1, SeccompCmpOp::MaskedEq(0xf), kind)])?);
+        }
+        rules
+    } else {
+        Vec::new()
+    };
+    rules.insert(libc::SYS_socket, sockets);
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_filters_compile_with_and_without_a_network() {
+        for rules in [absent(), never(false).unwrap(), never(true).unwrap()] {
+            let arch = std::env::consts::ARCH.try_into().unwrap();
+            let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch).unwrap();
+            let program: BpfProgram = filter.try_into().unwrap();
+            assert!(program.len() > 8);
+        }
+    }
+
+    #[test]
+    fn what_may_be_changed_cannot_be_executed() {
+        assert!(!changing().contains(AccessFs::Execute));
+        assert!(changing().contains(AccessFs::WriteFile | AccessFs::MakeDir | AccessFs::Refer));
+    }
+}

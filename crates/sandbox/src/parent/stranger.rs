@@ -1,0 +1,122 @@
+//! Strangers: programs of others that stay, behind the looser profile of [`crate::stranger`].
+//!
+//! Takes what such a program may reach; gives the process, its three standard descriptors and the layers that hold.
+//! Promise: it is started by our own program, which locks itself in before it becomes the other; when it is waited for
+//! or dropped, it is dead, and with it everything it started (without namespaces: everything that stayed in its
+//! group).
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, shutdown};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::life::Life;
+use super::{Cancel, NotStarted, Spawner, start};
+use crate::layers::Layers;
+use crate::stranger::{ROLE, Said, Terms};
+
+/// How long our own program may take until it has become the other.
+const BECOMING: Duration = Duration::from_secs(20);
+
+/// A program of others that runs.
+#[derive(Debug)]
+pub struct Stranger {
+    life: Option<Life>,
+    pid: i32,
+    /// How it is locked in.
+    pub layers: Layers,
+    /// What it reads; closed for it to see the end.
+    pub input: Option<OwnedFd>,
+    /// What it writes.
+    pub output: Option<OwnedFd>,
+    /// What it complains about.
+    pub error: Option<OwnedFd>,
+}
+
+impl Spawner {
+    /// Starts a program of others. The calling thread has to stay as long as the program should: it ends with it.
+    ///
+    /// # Errors
+    /// It could not be started, or not be locked in.
+    pub fn stranger(&self, mut terms: Terms) -> Result<Stranger, NotStarted> {
+        let failed = NotStarted::Spawn;
+        let (theirs_in, input) = io::pipe().map_err(failed)?;
+        let (output, theirs_out) = io::pipe().map_err(failed)?;
+        let (error, theirs_error) = io::pipe().map_err(failed)?;
+        let [theirs_in, theirs_out, theirs_error] =
+            [OwnedFd::from(theirs_in), OwnedFd::from(theirs_out), OwnedFd::from(theirs_error)];
+        let high = |fd: &OwnedFd| start::high(fd).map_err(failed);
+        let standard = [high(&theirs_in)?, high(&theirs_out)?, high(&theirs_error)?];
+        let [one, two, three] = &standard;
+        let born = start::start(&start::Birth {
+            program: &self.program.0,
+            role: ROLE,
+            standard: [one, two, three],
+            scratch: None,
+            namespaces: self.namespaces,
+            shares_network: terms.port.is_some(),
+        })
+        .map_err(failed)?;
+        terms.namespaces = born.namespaces;
+        let said = tell(born.socket, &terms).map_err(failed)?;
+        let stranger = Stranger {
+            life: Some(born.life),
+            pid: born.pid,
+            layers: said.layers,
+            input: Some(input.into()),
+            output: Some(output.into()),
+            error: Some(error.into()),
+        };
+        match said.trouble {
+            None => Ok(stranger),
+            Some(_) if !said.missing.is_empty() => Err(NotStarted::Layers(said.missing)),
+            Some(why) => Err(NotStarted::Spawn(io::Error::other(why))),
+        }
+    }
+}
+
+/// Hands the terms over and hears how it went, until the other program has taken the place of ours.
+fn tell(socket: OwnedFd, terms: &Terms) -> io::Result<Said> {
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(BECOMING))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(BECOMING))?;
+    let mut stream = std::os::unix::net::UnixStream::from(socket);
+    stream.write_all(&serde_json::to_vec(terms)?)?;
+    shutdown(&stream, Shutdown::Write)?;
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard)?;
+    Said::read(&heard).ok_or_else(|| io::Error::other("it ended before it was locked in"))
+}
+
+impl Stranger {
+    /// Waits until it ends by itself or is cancelled; then it is dead.
+    pub fn wait(mut self, cancel: &Cancel) {
+        // Whoever holds these has them; what was left here would keep it waiting for input for ever.
+        (self.input, self.output, self.error) = (None, None, None);
+        let Some(life) = &self.life else { return };
+        let process = life.as_fd();
+        loop {
+            let mut watched = [PollFd::new(&process, PollFlags::IN), PollFd::new(&cancel.0, PollFlags::IN)];
+            match poll(&mut watched, None) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let Some(life) = self.life.take() else { return };
+        life.kill();
+        // Its number is its own until it is reaped, and it leads the group it made for itself.
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _gone = kill_process_group(pid, Signal::KILL);
+        }
+        life.bury();
+    }
+}

@@ -1,0 +1,209 @@
+//! The looser profile: a program of others, with the files and the one port it was given.
+//!
+//! Such programs (interpreters, servers for tools) need to execute things, open libraries and start threads, so a list
+//! of allowed system calls is not for them. [`enter`] is our own program in the role that becomes one: it reads its
+//! [`Terms`], gives up every capability, shuts itself in and executes the other. What holds: no capability and none to
+//! be had, no file but those named and what a system needs to run programs, no network but perhaps one port, no
+//! system calls that reach around this, limits. What does not: `docs/mounts.md` says it.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal, setsid};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{EXIT_FAULT, exit};
+use crate::jail::{descriptors, limits, privileges, wide};
+use crate::layers::{LayerName, Layers, Mode};
+
+/// The first argument that makes our program become another.
+pub(crate) const ROLE: &CStr = c"stranger";
+/// Layers without which `required` refuses.
+const MANDATORY: [LayerName; 4] = [LayerName::Limits, LayerName::Privileges, LayerName::Landlock, LayerName::Seccomp];
+
+/// What a program of others is started with, and what it may reach.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// The program, by its whole path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// All of its environment.
+    pub environment: Vec<(String, String)>,
+    /// The folder it starts in.
+    pub folder: PathBuf,
+    /// Files and folders it may read and execute.
+    pub read: Vec<PathBuf>,
+    /// Files and folders it may read and change.
+    pub write: Vec<PathBuf>,
+    /// The only TCP port it may connect to; without one it has no network.
+    pub port: Option<u16>,
+    /// Memory it may write to, in bytes.
+    pub memory: u64,
+    /// Largest file it may write, in bytes.
+    pub file_bytes: u64,
+    /// Processes and threads; kept where it has namespaces of its own.
+    pub processes: u64,
+    /// Whether a missing layer refuses it.
+    pub mode: Mode,
+    /// Whether it has namespaces, and if not, why: filled in by the parent.
+    pub namespaces: Result<(), String>,
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SECURITY: the environment holds secrets.
+        f.debug_struct("Terms").field("program", &self.program).field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// What our program says before it becomes the other.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Said {
+    pub(crate) layers: Layers,
+    pub(crate) missing: Vec<LayerName>,
+    pub(crate) trouble: Option<String>,
+}
+
+impl Said {
+    /// The last word counts: a failure to execute comes after the layers.
+    pub(crate) fn read(heard: &[u8]) -> Option<Self> {
+        heard.split(|byte| *byte == b'\n').rev().find_map(|line| serde_json::from_slice(line).ok())
+    }
+}
+
+/// Becomes the other program, or ends. There must be one thread only.
+pub fn enter() -> ! {
+    let code = match become_other() {
+        Ok(never) => match never {},
+        Err(Failed::NoParent) => {
+            eprintln!("error: this role is started by the gateway, not by hand");
+            2
+        }
+        Err(Failed::Told) => EXIT_FAULT,
+    };
+    exit(code)
+}
+
+enum Failed {
+    NoParent,
+    /// Whoever started us knows.
+    Told,
+}
+
+enum Never {}
+
+fn become_other() -> Result<Never, Failed> {
+    let socket = descriptors::frames().map_err(|_| Failed::NoParent)?;
+    let mut stream = std::os::unix::net::UnixStream::from(socket);
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut stream, &mut text).map_err(|_| Failed::Told)?;
+    let terms: Terms = serde_json::from_slice(&text).map_err(|_| Failed::Told)?;
+    let (layers, trouble) = lock(&terms);
+    let missing: Vec<LayerName> = MANDATORY.into_iter().filter(|name| !layers.has(*name)).collect();
+    let refused = terms.mode == Mode::Required && !missing.is_empty();
+    let trouble = trouble.or_else(|| refused.then(|| "a layer is missing and `sandbox` is `required`".to_owned()));
+    let stop = trouble.is_some();
+    let said = Said { layers, missing, trouble };
+    say(&mut stream, &said)?;
+    if stop {
+        return Err(Failed::Told);
+    }
+    // Open until the other program takes our place: its end is how the parent knows.
+    rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::CLOEXEC).map_err(|_| Failed::Told)?;
+    // Resets the signal mask and the handling of broken pipes, too.
+    let error = Command::new(&terms.program)
+        .args(&terms.arguments)
+        .env_clear()
+        .envs(terms.environment.iter().map(|(name, value)| (name, value)))
+        .exec();
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => " (does its interpreter lie in a folder it may read?)",
+        _ => "",
+    };
+    let why = format!("`{}` cannot be executed: {error}{hint}", terms.program.display());
+    say(&mut stream, &Said { trouble: Some(why), missing: Vec::new(), ..said })?;
+    Err(Failed::Told)
+}
+
+fn say(stream: &mut std::os::unix::net::UnixStream, said: &Said) -> Result<(), Failed> {
+    let mut line = serde_json::to_vec(said).map_err(|_| Failed::Told)?;
+    line.push(b'\n');
+    stream.write_all(&line).map_err(|_| Failed::Told)
+}
+
+/// The locks, and the first thing that went wrong and is no lock.
+fn lock(terms: &Terms) -> (Layers, Option<String>) {
+    let mut layers = Layers::default();
+    let mut trouble = None;
+    let mut or_trouble = |what: &str, went: io::Result<()>| {
+        if let Err(error) = went {
+            trouble.get_or_insert(format!("{what}: {error}"));
+        }
+    };
+    // A group of its own, so that everything it starts can be ended with it.
+    or_trouble("no session of its own", setsid().map(|_| ()).map_err(io::Error::from));
+    let folder = std::env::set_current_dir(&terms.folder);
+    or_trouble(&format!("the folder `{}` cannot be entered", terms.folder.display()), folder);
+    layers.note(LayerName::Descriptors, descriptors::close_others(false));
+    layers.note(LayerName::Environment, Ok::<_, String>(format!("{} variables", terms.environment.len())));
+    layers.note(LayerName::Limits, limits::set_wide(terms));
+    layers.note(LayerName::Namespaces, terms.namespaces.clone().map(|()| own(terms).to_owned()));
+    layers.note(LayerName::Privileges, privileges::drop_all());
+    // After the capabilities are gone: a change of those forgets the signal.
+    or_trouble("it would outlive the gateway", set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    match wide::files(terms) {
+        Ok(detail) => layers.note(LayerName::Landlock, Ok::<_, String>(detail)),
+        Err(wide::WideError::Path(path, why)) => {
+            layers.note(LayerName::Landlock, Err::<String, _>("not reached"));
+            trouble.get_or_insert(format!("`{path}` cannot be opened to it: {why}"));
+        }
+        Err(error) => layers.note(LayerName::Landlock, Err::<String, _>(error)),
+    }
+    layers.note(LayerName::Seccomp, wide::calls(terms.port.is_some()));
+    (layers, trouble)
+}
+
+fn own(terms: &Terms) -> &'static str {
+    if terms.port.is_some() { "own of each kind but the network" } else { "own of each kind" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_do_not_print_their_environment() {
+        let terms = Terms {
+            program: "/bin/true".into(),
+            arguments: Vec::new(),
+            environment: vec![("TOKEN".into(), "canary-9914".into())],
+            folder: "/".into(),
+            read: Vec::new(),
+            write: Vec::new(),
+            port: None,
+            memory: 0,
+            file_bytes: 0,
+            processes: 0,
+            mode: Mode::Required,
+            namespaces: Ok(()),
+        };
+        assert!(!format!("{terms:?}").contains("canary"));
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let line = |trouble: Option<&str>| {
+            let said = Said { layers: Layers::default(), missing: Vec::new(), trouble: trouble.map(str::to_owned) };
+            serde_json::to_string(&said).unwrap() + "\n"
+        };
+        let heard = line(None) + &line(Some("no such file"));
+        assert_eq!(Said::read(heard.as_bytes()).unwrap().trouble.as_deref(), Some("no such file"));
+        assert!(Said::read(b"").is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! Programs of others behind the looser profile: what they reach, and their end.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use sluice_sandbox::Mode;
+use sluice_sandbox::parent::Namespaces;
+use sluice_sandbox::parent::stranger::Stranger;
+use sluice_sandbox::stranger::Terms;
+
+use crate::house::House;
+
+const BOTH: [Namespaces; 2] = [Namespaces::WhereAllowed, Namespaces::Off];
+
+fn terms(script: &str, folder: &Path) -> Terms {
+    Terms {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        environment: vec![("GIVEN".into(), "yes".into()), ("PATH".into(), "/usr/bin:/bin".into())],
+        folder: folder.to_path_buf(),
+        read: Vec::new(),
+        write: vec![folder.to_path_buf()],
+        port: None,
+        memory: 512 << 20,
+        file_bytes: 1 << 20,
+        processes: 128,
+        mode: Mode::Required,
+        namespaces: Ok(()),
+    }
+}
+
+/// What a script printed.
+fn said(house: &House, terms: Terms) -> String {
+    let mut stranger = house.spawner.stranger(terms).unwrap();
+    drop(stranger.input.take());
+    let mut text = String::new();
+    let output = stranger.output.take().unwrap();
+    std::fs::File::from(output).read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_stranger_speaks_over_its_pipes_and_has_the_environment_it_was_given() {
+    for namespaces in BOTH {
+        let (house, folder) = (House::new(namespaces), tempfile::tempdir().unwrap());
+        let mut stranger: Stranger = house
+            .spawner
+            .stranger(terms("read line; echo \"$line $GIVEN $HOME\"; env | wc -l", folder.path()))
+            .unwrap();
+        std::fs::File::from(stranger.input.take().unwrap()).write_all(b"hello\n").unwrap();
+        let mut text = String::new();
+        std::fs::File::from(stranger.output.take().unwrap()).read_to_string(&mut text).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("hello yes "), "{text}");
+        // GIVEN, PATH, and what the shell adds itself (PWD, _, SHLVL, OLDPWD).
+        assert!(lines.next().unwrap().trim().parse::<u32>().unwrap() <= 6, "{text}");
+    }
+}
+
+#[test]
+fn files_beyond_those_named_cannot_be_read_or_changed() {
+    for namespaces in BOTH {
+        let house = House::new(namespaces);
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("secret"), "x").unwrap();
+        let script = format!(
+            "try() {{ if eval \"$1\" >/dev/null 2>&1; then echo \"$1: yes\"; else echo \"$1: no\"; fi; }}\n\
+             try 'echo a > own'\ntry 'cat own'\ntry 'cat {0}/secret'\ntry 'ls {0}'\ntry 'echo a > {0}/new'\n\
+             try 'cat /etc/shadow'\ntry 'ls /root'\ntry 'echo x > /usr/x'\ntry 'cp /bin/true mine && chmod +x mine && ./mine'\n\
+             try 'cat /proc/1/environ'\ntry 'ls /usr/bin'",
+            other.path().display()
+        );
+        let text = said(&house, terms(&script, own.path()));
+        let allowed: Vec<&str> = text.lines().filter(|line| line.ends_with(": yes")).collect();
+        assert_eq!(allowed, ["echo a > own: yes", "cat own: yes", "ls /usr/bin: yes"], "{namespaces:?} {text}");
+        assert_eq!(text.lines().count(), 11, "{text}");
+    }
+}
+
+#[test]
+fn a_folder_that_was_named_to_read_is_read_and_executed_but_not_changed() {
+    let (house, own, other) = (House::new(Namespaces::Off), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::copy("/bin/true", other.path().join("run")).unwrap();
+    let script = format!("{0}/run && echo ran; echo x > {0}/new || echo kept", other.path().display());
+    let terms = Terms { read: vec![other.path().to_path_buf()], ..terms(&script, own.path()) };
+    assert_eq!(said(&house, terms), "ran\nkept\n");
+}
+
+#[test]
+fn without_a_port_there_is_no_socket_and_with_one_there_is_only_that_port() {
+    // Python is what most such servers are; without it this cannot be looked at.
+    let python = ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists());
+    let Some(python) = python else { return eprintln!("skipped: there is no python3 of the system") };
+    let (house, own) = (House::new(Namespaces::WhereAllowed), tempfile::tempdir().unwrap());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, closed) = (listener.local_addr().unwrap().port(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let script = format!(
+        "import socket\ndef go(kind, where):\n  try:\n    s = socket.socket(socket.AF_INET, kind); s.connect(where); return 'yes'\n  \
+         except OSError as e: return 'no'\nprint(go(socket.SOCK_STREAM, ('127.0.0.1', {port})), \
+         go(socket.SOCK_STREAM, ('127.0.0.1', {})), go(socket.SOCK_DGRAM, ('127.0.0.1', 53)))\nsocket.socketpair()",
+        closed.local_addr().unwrap().port()
+    );
+    let ask = |port| {
+        let arguments = vec!["-c".to_owned(), script.clone()];
+        said(&house, Terms { program: PathBuf::from(python), arguments, port, ..terms("", own.path()) })
+    };
+    assert_eq!(ask(None), "no no no\n");
+    assert_eq!(ask(Some(port)), "yes no no\n");
+}
+
+#[test]
+fn dropping_a_stranger_ends_what_it_started_too() {
+    for namespaces in BOTH {
+        let (house, folder) = (House::new(namespaces), tempfile::tempdir().unwrap());
+        let mut stranger =
+            house.spawner.stranger(terms("sleep 1000 & sleep 1000 & echo up; wait", folder.path())).unwrap();
+        let mut output = std::fs::File::from(stranger.output.take().unwrap());
+        let mut word = [0; 3];
+        output.read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"up\n");
+        drop(stranger);
+        // The other ends of its pipe are closed once the last of them is gone.
+        let mut rest = Vec::new();
+        output.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let (house, folder) = (House::new(Namespaces::WhereAllowed), tempfile::tempdir().unwrap());
+    let why = |terms: Terms| house.spawner.stranger(terms).unwrap_err().to_string();
+    let missing = Terms { program: "/no/such/program".into(), ..terms("", folder.path()) };
+    assert!(why(missing).contains("/no/such/program"));
+    let closed = Terms { read: vec!["/no/such/folder".into()], ..terms("", folder.path()) };
+    assert!(why(closed).contains("/no/such/folder"));
+}

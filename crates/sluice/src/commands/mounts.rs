@@ -1,0 +1,232 @@
+//! `sluice mounts`: servers of others behind the gate.
+
+mod add;
+mod differences;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
+use crate::failure::{Exit, Failure};
+use crate::screen::Screen;
+use crate::table::Table;
+use crate::visible;
+use crate::watch::{self, Listing};
+
+/// List, add, test and accept servers of others behind the gate.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
+)]
+pub(crate) struct Mounts {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List servers and how they are
+    #[command(before_help = "Examples:\n  sluice mounts list\n  sluice mounts list --watch")]
+    List {
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one server and its tools
+    #[command(before_help = "Examples:\n  sluice mounts show git")]
+    Show {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Put a server into sluice.yaml, from a recipe or by hand; takes effect when the gateway starts again
+    #[command(
+        before_help = "Examples:\n  sluice mounts add examples/mounts/git.yaml --set installed=/opt/mcp --set folder=/srv/repo\n  sluice mounts add weather --at https://mcp.weather.example/mcp --secret weather/key\n  sluice mounts add notes --write /srv/notes -- /opt/mcp/bin/notes-server --root /srv/notes"
+    )]
+    Add(add::Add),
+    /// Look at a server now: start it if it is down, list its tools again
+    #[command(before_help = "Examples:\n  sluice mounts test git")]
+    Test {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Show what has changed about tools that wait for a person
+    #[command(before_help = "Examples:\n  sluice mounts diff git\n  sluice mounts diff git git_commit")]
+    Diff {
+        #[command(flatten)]
+        one: One,
+        /// Only these
+        tools: Vec<String>,
+    },
+    /// Accept changed, new or suspicious tools, after showing the difference
+    #[command(before_help = "Examples:\n  sluice mounts accept git git_commit\n  sluice mounts accept git --all --yes")]
+    Accept {
+        #[command(flatten)]
+        one: One,
+        /// These tools
+        #[arg(required_unless_present = "all")]
+        tools: Vec<String>,
+        /// Every tool that waits
+        #[arg(long, conflicts_with = "tools")]
+        all: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// Its name
+    name: String,
+    /// For machines: the answer of the API
+    #[arg(long)]
+    json: bool,
+}
+
+impl Mounts {
+    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let verb = match self.verb {
+            Verb::Add(add) => return add.run(self.reach.which(), screen),
+            verb => verb,
+        };
+        let client = self.reach.operator()?;
+        match verb {
+            Verb::Add(_) => Ok(Exit::Ok),
+            Verb::List { listing } => {
+                let fetch = || client.whole("/v1/mounts");
+                watch::show(&client, screen, listing, fetch, |list| table(list, screen))
+            }
+            Verb::Show { one } => say(screen, &one, &client.ask(&Ask::get(path(&one.name, "")))?),
+            Verb::Test { one } => {
+                let mount = client.ask(&Ask::post(path(&one.name, "/test")))?;
+                say(screen, &one, &mount)?;
+                Ok(if text(&mount, "state") == "open" { Exit::Ok } else { Exit::Failed })
+            }
+            Verb::Diff { one, tools } => diff(&client, screen, &one, &tools),
+            Verb::Accept { one, tools, all: _, yes } => accept(&client, screen, &one, &tools, yes),
+        }
+    }
+}
+
+fn path(name: &str, rest: &str) -> String {
+    format!("/v1/mounts/{}{rest}", encode(name))
+}
+
+/// What waits, of these tools or of all.
+fn waiting(client: &Client, one: &One, tools: &[String]) -> Result<Vec<Value>, Failure> {
+    let found = client.ask(&Ask::get(path(&one.name, "/waiting")))?;
+    let list = found.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
+    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text(tool, "tool") == **name)) {
+        return Err(Failure::new(Exit::NotFound, format!("`{}` has no tool `{missing}` that waits", one.name)));
+    }
+    Ok(list
+        .into_iter()
+        .filter(|tool| tools.is_empty() || tools.iter().any(|name| name == text(tool, "tool")))
+        .collect())
+}
+
+fn diff(client: &Client, screen: &Screen, one: &One, tools: &[String]) -> Result<Exit, Failure> {
+    let found = waiting(client, one, tools)?;
+    if one.json {
+        screen.json(&json!({"data": found}))?;
+        return Ok(Exit::Ok);
+    }
+    if found.is_empty() {
+        screen.note(format_args!("nothing of `{}` waits for a person", one.name));
+    }
+    found.iter().try_for_each(|tool| show_difference(screen, tool))?;
+    Ok(Exit::Ok)
+}
+
+fn show_difference(screen: &Screen, tool: &Value) -> Result<(), Failure> {
+    let because = match text(tool, "state") {
+        "suspicious" => "it looks like an attack on agents; if accepted, its description stays withheld",
+        "new" => "it was not there when the others were accepted",
+        _ => "it is not what was accepted",
+    };
+    screen.line(format_args!("{}: {} ({because})", shown(tool, "tool"), shown(tool, "state")))?;
+    let nothing = Value::Null;
+    let (before, after) = (tool.get("accepted").unwrap_or(&nothing), tool.get("waiting").unwrap_or(&nothing));
+    for line in differences::lines(before, after) {
+        screen.line(format_args!("  {line}"))?;
+    }
+    Ok(())
+}
+
+fn accept(client: &Client, screen: &Screen, one: &One, tools: &[String], yes: bool) -> Result<Exit, Failure> {
+    let found = waiting(client, one, tools)?;
+    if found.is_empty() {
+        screen.note(format_args!("nothing of `{}` waits for a person", one.name));
+        return Ok(Exit::Ok);
+    }
+    if !one.json {
+        found.iter().try_for_each(|tool| show_difference(screen, tool))?;
+    }
+    if !yes {
+        screen.ask(&format!("Let agents use {} as shown?", if found.len() == 1 { "it" } else { "them" }), "--yes")?;
+    }
+    let tools: Vec<Value> =
+        found.iter().map(|tool| json!({"tool": text(tool, "tool"), "digest": text(tool, "digest")})).collect();
+    let ask = Ask::post(path(&one.name, "/accept")).body(json!({"tools": tools}));
+    say(screen, one, &client.ask(&ask)?)
+}
+
+fn say(screen: &Screen, one: &One, mount: &Value) -> Result<Exit, Failure> {
+    if one.json {
+        screen.json(mount)?;
+        return Ok(Exit::Ok);
+    }
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<10} {value}"));
+    line("mount", format!("{}, a {}", shown(mount, "name"), shown(mount, "way")))?;
+    let why = mount.get("reason").map(|_| format!(": {}", shown(mount, "reason"))).unwrap_or_default();
+    line("state", format!("{} since {}{why}", shown(mount, "state"), shown(mount, "since")))?;
+    if mount.get("server").is_some() {
+        line("server", format!("{}, revision {}", shown(mount, "server"), shown(mount, "protocol")))?;
+    }
+    line("restarts", shown(mount, "restarts"))?;
+    let missing: Vec<&str> = list(mount, "missing_layers").iter().filter_map(Value::as_str).collect();
+    if !missing.is_empty() {
+        line("sandbox", format!("without {}", missing.join(", ")))?;
+    }
+    for refused in list(mount, "refused") {
+        line("refused", format!("{}: {}", shown(refused, "tool"), shown(refused, "reason")))?;
+    }
+    let words = text(mount, "last_words");
+    if text(mount, "state") != "open" && !words.is_empty() {
+        let tail: Vec<String> = visible::lines(words.trim_end()).collect();
+        for said in tail.iter().rev().take(5).rev() {
+            line("it said", said.clone())?;
+        }
+    }
+    let mut table = Table::new(&["tool", "capability", "effect", "state"]);
+    for tool in list(mount, "tools") {
+        let cell = |name: &str| tool.get(name).map(|_| shown(tool, name)).unwrap_or_default();
+        table.row(&[cell("tool"), cell("capability"), cell("effect"), cell("state")]);
+    }
+    table.print(screen, "it has no tools")?;
+    Ok(Exit::Ok)
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn table(found: &Value, screen: &Screen) -> Result<(), Failure> {
+    let mut table = Table::new(&["mount", "way", "state", "server", "tools", "waiting", "restarts", "because"]);
+    for mount in entries(found) {
+        let cell = |name: &str| mount.get(name).map(|_| shown(mount, name)).unwrap_or_default();
+        table.row(&[
+            cell("name"),
+            cell("way"),
+            cell("state"),
+            cell("server"),
+            cell("open_tools"),
+            cell("waiting_tools"),
+            cell("restarts"),
+            cell("reason"),
+        ]);
+    }
+    table.print(screen, "there are no mounts: sluice mounts add examples/mounts/time.yaml")
+}

@@ -1,0 +1,203 @@
+//! `sluice mounts add`: a server goes into `sluice.yaml`.
+//!
+//! Takes a recipe, or a command or address with its reach; changes one file. Promise: a configuration that cannot be
+//! used afterwards is put back as it was, and nothing else of the file changes.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen;
+use crate::settings::Which;
+
+/// Put a server into sluice.yaml.
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// A recipe (a file), or the name of a server that is described by the flags
+    recipe_or_name: String,
+    /// What stands for `{key}` in a recipe
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Address of the server
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    at: Option<String>,
+    /// Secret of the vault that an address is asked with
+    #[arg(long, requires = "at")]
+    secret: Option<String>,
+    /// File or folder the program may read and execute
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// File or folder the program may read and change
+    #[arg(long, value_name = "PATH")]
+    write: Vec<PathBuf>,
+    /// Host the program may reach
+    #[arg(long, value_name = "HOST")]
+    network: Vec<String>,
+    /// Variable of the program; `NAME=vault:SECRET` takes it from the vault
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Show what would be written, and write nothing
+    #[arg(long)]
+    print: bool,
+    /// The program and its arguments
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+impl Add {
+    pub(super) fn run(self, which: &Which, screen: &Screen) -> Result<Exit, Failure> {
+        let block = self.block()?;
+        if self.print {
+            screen.raw(block.as_bytes())?;
+            return Ok(Exit::Ok);
+        }
+        let file = which.file()?.ok_or_else(|| {
+            Failure::new(Exit::NotFound, "there is no sluice.yaml here").hint("make one: sluice init; or --config FILE")
+        })?;
+        let broken = |what: &str| {
+            let what = what.to_owned();
+            move |error: std::io::Error| Failure::new(Exit::Failed, what).why(io_words(&error))
+        };
+        let before = fs::read_to_string(&file).map_err(broken("sluice.yaml cannot be read"))?;
+        whole(&file, &joined(&before, &block)).map_err(broken("sluice.yaml cannot be written"))?;
+        let loaded = which.load(Vec::new()).and_then(|settings| settings.or_fail(screen));
+        if let Err(failure) = loaded {
+            whole(&file, &before).map_err(broken("sluice.yaml cannot be put back"))?;
+            return Err(failure.hint("sluice.yaml was left as it was"));
+        }
+        screen.note(format_args!("{} has it; the gateway takes it up when it starts again", file.display()));
+        Ok(Exit::Ok)
+    }
+
+    /// The lines below `mounts:`.
+    fn block(&self) -> Result<String, Failure> {
+        let path = Path::new(&self.recipe_or_name);
+        let by_hand = self.at.is_some() || !self.command.is_empty();
+        if !by_hand && path.is_file() {
+            let text = fs::read_to_string(path);
+            let text =
+                text.map_err(|error| Failure::new(Exit::Failed, "the recipe cannot be read").why(io_words(&error)))?;
+            return self.recipe(&text);
+        }
+        if !by_hand {
+            return Err(Failure::new(Exit::Usage, format!("there is no recipe `{}`", self.recipe_or_name))
+                .hint("name a file, or describe a server: --at URL, or -- COMMAND ARGS"));
+        }
+        self.described()
+    }
+
+    fn recipe(&self, text: &str) -> Result<String, Failure> {
+        let mut text = text.to_owned();
+        for pair in &self.set {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| Failure::new(Exit::Usage, format!("`{pair}` is not written KEY=VALUE")))?;
+            text = text.replace(&format!("{{{key}}}"), value);
+        }
+        let below: Vec<&str> = text.lines().skip_while(|line| line.trim_end() != "mounts:").skip(1).collect();
+        let below: String = below.iter().flat_map(|line| [*line, "\n"]).collect();
+        if let Some(open) = placeholder(&below) {
+            let hint = format!("add --set {open}=…");
+            return Err(Failure::new(Exit::Usage, format!("the recipe needs to know `{open}`")).hint(hint));
+        }
+        if below.trim().is_empty() {
+            return Err(Failure::new(Exit::Usage, "the recipe has nothing below `mounts:`"));
+        }
+        Ok(below)
+    }
+
+    fn described(&self) -> Result<String, Failure> {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+        let paths = |items: &[PathBuf]| items.iter().map(|item| item.display().to_string()).collect::<Vec<_>>();
+        let mut block = format!("  {}:\n", self.recipe_or_name);
+        // Writing to a string cannot fail.
+        if let Some(url) = &self.at {
+            let _ = writeln!(block, "    url: {}", quoted(url));
+        }
+        if let Some(secret) = &self.secret {
+            let _ = writeln!(block, "    secret: {}", quoted(secret));
+        }
+        if let Some((command, args)) = self.command.split_first() {
+            let _ = writeln!(block, "    command: {}", quoted(command));
+            if !args.is_empty() {
+                let _ = writeln!(block, "    args: [{}]", list(args));
+            }
+        }
+        if !self.env.is_empty() {
+            let _ = writeln!(block, "    env:");
+        }
+        for pair in &self.env {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| Failure::new(Exit::Usage, format!("`{pair}` is not written NAME=VALUE")))?;
+            let _ = writeln!(block, "      {name}: {}", quoted(value));
+        }
+        if !self.read.is_empty() || !self.write.is_empty() {
+            let (read, write) = (list(&paths(&self.read)), list(&paths(&self.write)));
+            let _ = writeln!(block, "    files: {{read: [{read}], write: [{write}]}}");
+        }
+        if !self.network.is_empty() {
+            let _ = writeln!(block, "    network: [{}]", list(&self.network));
+        }
+        Ok(block)
+    }
+}
+
+/// The first `{key}` that is still there.
+fn placeholder(text: &str) -> Option<&str> {
+    let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+    let keys = text.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(key, _)| key));
+    keys.filter(|key| !key.is_empty()).find(|key| key.chars().all(plain))
+}
+
+/// A file with a block below its `mounts:`.
+fn joined(before: &str, block: &str) -> String {
+    let at = before.lines().position(|line| line.trim_end() == "mounts:");
+    match at {
+        Some(at) => {
+            let (head, tail) = (before.lines().take(at + 1), before.lines().skip(at + 1));
+            let lines = |lines: &mut dyn Iterator<Item = &str>| lines.flat_map(|line| [line, "\n"]).collect::<String>();
+            let (mut head, mut tail) = (head, tail);
+            format!("{}{block}{}", lines(&mut head), lines(&mut tail))
+        }
+        None => {
+            let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+            format!("{before}{end}\nmounts:\n{block}")
+        }
+    }
+}
+
+/// A file appears whole or not at all; its permissions stay.
+fn whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let beside = path.with_extension("yaml.new");
+    fs::write(&beside, text)?;
+    fs::set_permissions(&beside, fs::metadata(path)?.permissions())?;
+    fs::File::open(&beside)?.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_goes_below_the_mounts_that_are_there() {
+        let block = "  time:\n    command: x\n";
+        assert_eq!(joined("node: a\n", block), "node: a\n\nmounts:\n  time:\n    command: x\n");
+        let had = "mounts:\n  git:\n    command: y\nlog: {level: info}\n";
+        assert_eq!(
+            joined(had, block),
+            "mounts:\n  time:\n    command: x\n  git:\n    command: y\nlog: {level: info}\n"
+        );
+    }
+
+    #[test]
+    fn what_a_recipe_still_needs_is_named() {
+        assert_eq!(placeholder("command: \"{installed}/bin/x\""), Some("installed"));
+        assert_eq!(placeholder("files: {read: [/a], write: [/b]}"), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! Tools of mounted servers: which definition of each was accepted, and which one waits for a person.
+//!
+//! Promise: what a server says at first is pinned whole, byte for byte; whatever differs from the pin, or comes later,
+//! or looks like an attack waits; a yes is bound to the digest of what was shown, and is on record with who gave it.
+
+use sha2::{Digest as _, Sha256};
+use sluice_core::audit::Fact;
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, Timestamp};
+
+use crate::Store;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::outbox::{self, Message, Severity};
+use crate::sql::{Row, Tx, params};
+
+const OF_MOUNT: &str = "SELECT tool, accepted, accepted_by, accepted_at, waiting, reason, since FROM mount_tools \
+     WHERE mount = ?1 ORDER BY tool";
+const FIRST: &str =
+    "INSERT INTO mount_tools (mount, tool, accepted, accepted_by, accepted_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+const WAITS: &str = "INSERT INTO mount_tools (mount, tool, waiting, reason, since) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (mount, tool) DO UPDATE SET waiting = excluded.waiting, reason = excluded.reason, since = excluded.since";
+const CAME_BACK: &str =
+    "UPDATE mount_tools SET waiting = NULL, reason = NULL, since = NULL WHERE mount = ?1 AND tool = ?2";
+const ACCEPT: &str = "UPDATE mount_tools SET accepted = waiting, accepted_by = ?3, accepted_at = ?4, waiting = NULL, \
+     reason = NULL, since = NULL WHERE mount = ?1 AND tool = ?2";
+
+/// Why a definition waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// It differs from the accepted one.
+    Changed,
+    /// It came after the others were pinned.
+    New,
+    /// It looks like an attack on agents.
+    Suspicious,
+}
+
+impl WaitsFor {
+    const ALL: [Self; 3] = [Self::Changed, Self::New, Self::Suspicious];
+
+    /// The word in rows and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::New => "new",
+            Self::Suspicious => "suspicious",
+        }
+    }
+}
+
+/// A definition a server gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenTool {
+    /// The server's name for it.
+    pub tool: String,
+    /// Canonical JSON, all of it.
+    pub definition: String,
+    /// It looks like an attack on agents.
+    pub suspicious: bool,
+}
+
+/// How one tool stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedTool {
+    /// The server's name for it.
+    pub tool: String,
+    /// The accepted definition, with who accepted it and when.
+    pub accepted: Option<(String, String, Timestamp)>,
+    /// The one that waits, why and since when.
+    pub waiting: Option<(String, WaitsFor, Timestamp)>,
+}
+
+/// The digest a definition is accepted by: SHA-256 of its canonical JSON, in hex.
+#[must_use]
+pub fn definition_digest(definition: &str) -> String {
+    Sha256::digest(definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Note {
+    mount: String,
+    seen: Vec<SeenTool>,
+    message: MessageId,
+}
+
+impl UseCase for Note {
+    type Out = Vec<PinnedTool>;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<PinnedTool>, StoreError> {
+        let (now, mount, by) = (desk.now, self.mount.as_str(), desk.actor());
+        let mut pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
+        let at_first = pins.is_empty();
+        let (mut began, mut waits) = (Vec::new(), Vec::new());
+        for seen in &self.seen {
+            let (tool, definition) = (seen.tool.as_str(), seen.definition.as_str());
+            let known = pins.iter_mut().find(|pin| pin.tool == seen.tool);
+            let accepted = known.as_ref().and_then(|pin| pin.accepted.as_ref());
+            let waiting = known.as_ref().and_then(|pin| pin.waiting.as_ref());
+            if accepted.is_some_and(|(text, ..)| text == definition) {
+                if waiting.is_some() {
+                    desk.write_one(CAME_BACK, params![mount, tool]);
+                }
+                known.into_iter().for_each(|pin| pin.waiting = None);
+                continue;
+            }
+            if at_first && !seen.suspicious {
+                desk.write_one(FIRST, params![mount, tool, definition, by.to_string().as_str(), now]);
+                began.push(tool);
+                let accepted = Some((seen.definition.clone(), by.to_string(), now));
+                pins.push(PinnedTool { tool: seen.tool.clone(), accepted, waiting: None });
+                continue;
+            }
+            if waiting.is_some_and(|(text, ..)| text == definition) {
+                continue;
+            }
+            let why = match (seen.suspicious, accepted.is_some()) {
+                (true, _) => WaitsFor::Suspicious,
+                (false, true) => WaitsFor::Changed,
+                (false, false) => WaitsFor::New,
+            };
+            desk.write_one(WAITS, params![mount, tool, definition, why.as_str(), now]);
+            waits.push(
+                serde_json::json!({"tool": tool, "reason": why.as_str(), "digest": definition_digest(definition)}),
+            );
+            let waiting = Some((seen.definition.clone(), why, now));
+            match known {
+                Some(pin) => pin.waiting = waiting,
+                None => pins.push(PinnedTool { tool: seen.tool.clone(), accepted: None, waiting }),
+            }
+        }
+        if !began.is_empty() {
+            let digest = definition_digest(&self.seen.iter().map(|seen| seen.definition.as_str()).collect::<String>());
+            let fact = Fact::new("mount.pinned", by.clone()).with("mount", mount).with("tools", began.len());
+            desk.record(fact.with("digest", digest));
+        }
+        if !waits.is_empty() {
+            let shown = waits.get(..waits.len().min(20)).unwrap_or_default().to_vec();
+            let fact = Fact::new("mount.changed", by).with("mount", mount).with("tools", waits.len());
+            desk.record(fact.with("first", serde_json::Value::Array(shown.clone())));
+            let text = format!(
+                "{} of `{mount}` wait for a person: sluice mounts diff {mount}",
+                if waits.len() == 1 { "one tool".to_owned() } else { format!("{} tools", waits.len()) }
+            );
+            let body = serde_json::json!({"mount": mount, "tools": shown, "text": text});
+            let message =
+                Message { id: self.message, topic: "mount.changed".into(), severity: Severity::Warning, body };
+            outbox::put(desk, &message);
+        }
+        Ok(pins)
+    }
+}
+
+struct Accept {
+    mount: String,
+    tools: Vec<(String, String)>,
+    by: Actor,
+}
+
+impl UseCase for Accept {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: whoever would use a tool must not be the one who says that it may change.
+        if matches!(self.by, Actor::Agent(_)) {
+            return Err(StoreError::NotAPerson);
+        }
+        let (now, mount) = (desk.now, self.mount.as_str());
+        let pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
+        for (tool, digest) in &self.tools {
+            let waiting = pins.iter().find(|pin| pin.tool == *tool).and_then(|pin| pin.waiting.as_ref());
+            let (text, why, _) = waiting.ok_or(StoreError::NotFound { what: "definition that waits" })?;
+            // What was shown must be what is accepted.
+            if definition_digest(text) != *digest {
+                return Err(StoreError::Conflict);
+            }
+            desk.write_one(ACCEPT, params![mount, tool.as_str(), self.by.to_string().as_str(), now]);
+            let fact = Fact::new("mount.accepted", self.by.clone()).with("mount", mount).with("tool", tool);
+            desk.record(fact.with("digest", digest).with("reason", why.as_str()));
+        }
+        Ok(())
+    }
+}
+
+struct OfMount(String);
+
+impl Query for OfMount {
+    type Out = Vec<PinnedTool>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<PinnedTool>, StoreError> {
+        pinned(tx.rows(OF_MOUNT, &params![self.0.as_str()]).await?)
+    }
+}
+
+fn pinned(rows: Vec<Row>) -> Result<Vec<PinnedTool>, StoreError> {
+    rows.into_iter().map(decode).collect()
+}
+
+fn decode(row: Row) -> Result<PinnedTool, StoreError> {
+    let mut row = row.of("mount_tools");
+    let (tool, text, by, at) = (row.text()?, row.maybe_text()?, row.maybe_text()?, row.maybe_time()?);
+    let accepted = match (text, by, at) {
+        (Some(text), Some(by), Some(at)) => Some((text, by, at)),
+        (None, ..) => None,
+        _ => return Err(row.impossible("a definition nobody accepted")),
+    };
+    let (text, word, since) = (row.maybe_text()?, row.maybe_text()?, row.maybe_time()?);
+    let waiting = match (text, word, since) {
+        (Some(text), Some(word), Some(since)) => {
+            let why = WaitsFor::ALL.into_iter().find(|why| why.as_str() == word);
+            Some((text, why.ok_or_else(|| row.impossible("an unknown reason"))?, since))
+        }
+        (None, ..) => None,
+        _ => return Err(row.impossible("a definition that waits without a reason")),
+    };
+    Ok(PinnedTool { tool, accepted, waiting })
+}
+
+impl Store {
+    /// Holds what a server says against what was accepted. Gives how every tool of it stands, those it no longer names
+    /// included.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn note_mount(
+        &self,
+        mount: &str,
+        seen: Vec<SeenTool>,
+        message: MessageId,
+    ) -> Result<Vec<PinnedTool>, StoreError> {
+        self.submit(Note { mount: mount.into(), seen, message }).await
+    }
+
+    /// Accepts definitions that wait, each by the digest of what was shown.
+    ///
+    /// # Errors
+    /// When one does not wait, has become another, or the caller is no person; then none is accepted.
+    pub async fn accept_mount(&self, mount: &str, tools: Vec<(String, String)>, by: Actor) -> Result<(), StoreError> {
+        self.submit(Accept { mount: mount.into(), tools, by }).await
+    }
+
+    /// How every tool of a mount stands.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn mount_tools(&self, mount: &str) -> Result<Vec<PinnedTool>, StoreError> {
+        self.ask(OfMount(mount.into())).await
+    }
+}

@@ -1,0 +1,54 @@
+//! `mount.definitions`: what a server of others says of its tools, through the six stages.
+//!
+//! Takes a list of JSON documents that are looked at one by one; gives each as the stages leave it, with a verdict and
+//! the rules that found something. Promise: what was flagged is not given back at all.
+
+use serde_json::{Value, json};
+use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_sandbox::protocol::Job;
+
+use crate::net::Gate;
+use crate::registry::{Done, Fault, Kind};
+
+/// Most findings that are named per document.
+const NAMED: usize = 8;
+
+/// Looks at definitions.
+#[derive(Debug)]
+pub(crate) struct Definitions;
+
+impl Kind for Definitions {
+    fn name(&self) -> &'static str {
+        "mount.definitions"
+    }
+
+    fn about(&self) -> &'static str {
+        "reads definitions of tools through the six stages, each for itself"
+    }
+
+    fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
+        let bad = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
+        let [bytes] = job.attachments.as_slice() else { return Err(bad("one attachment belongs to this job")) };
+        let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|_| bad("not a list"))?;
+        let (verdicts, kept): (Vec<Value>, Vec<Value>) =
+            list.iter().map(|one| look(one.to_string().as_bytes())).unzip();
+        let kept = Value::Array(kept).to_string().into_bytes();
+        Ok(Done { payload: json!({"verdicts": verdicts}), attachments: vec![kept] })
+    }
+}
+
+/// What the stages say to one document, and what they leave of it.
+fn look(bytes: &[u8]) -> (Value, Value) {
+    match clean(Raw::new(bytes).declared("application/json"), &Plan::default()) {
+        Err(refused) => (json!({"verdict": "refused", "rules": [refused.code()]}), Value::Null),
+        Ok(cleaned) => {
+            let rules: Vec<String> =
+                cleaned.findings().iter().take(NAMED).map(|finding| finding.rule.to_string()).collect();
+            match (cleaned.verdict(), cleaned.value()) {
+                (Verdict::Pass, Some(value)) => (json!({"verdict": "pass", "rules": rules}), value.clone()),
+                (Verdict::Pass, None) => (json!({"verdict": "refused", "rules": ["not_json"]}), Value::Null),
+                (Verdict::Flag | Verdict::Block, _) => (json!({"verdict": "withheld", "rules": rules}), Value::Null),
+            }
+        }
+    }
+}
