@@ -73,7 +73,7 @@ fn a_database_is_shown_walked_and_exported_once() {
     let (_around, folder) = played();
     let (data, key, out) = (at(&folder, ""), at(&folder, "audit.pub"), at(&folder, "again"));
     let shown = sluice(&["audit", "show", "0", "--data", &data]);
-    assert!(text(&shown.stdout).contains("node.started"), "{}", text(&shown.stdout));
+    assert!(text(&shown.stdout).contains("vault.began"), "{}", text(&shown.stdout));
     let walked = sluice(&["audit", "verify", "--data", &data]);
     assert_eq!(walked.status.code(), Some(0), "{}", text(&walked.stderr));
 
