@@ -133,8 +133,8 @@ fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
     let target = |value: &str| Target::new("to", value, false);
     assert!(target("Ana@corp.example").is("ana@corp.example") && target("ana@corp.example").is("@corp.example"));
     assert!(!target("ana@evil.corp.example").is("@corp.example") && !target("corp.example").is("@corp.example"));
-    assert!(target("/work/a/b").is("/work/") && !target("/work/../etc/passwd").is("/work/"));
-    assert!(!target("/workshop/a").is("/work/") && !target("/work/").is("/work/"));
+    assert!(target("/desk/a/b").is("/desk/") && !target("/desk/../etc/passwd").is("/desk/"));
+    assert!(!target("/deskside/a").is("/desk/") && !target("/desk/").is("/desk/"));
     let agent = AgentName::new("clerk").unwrap();
     assert_eq!(target("Ana@corp.example").print(&agent), target("ana@corp.example").print(&agent));
     assert_ne!(
