@@ -25,6 +25,7 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
     who       assistant, at filesystem
     what      filesystem.delete
       path         GATE/workspace/odd\u{202e}name.txt
+    origin    path GATE/workspace/odd\u{202e}name.txt: known
     why       rule GATE/policies/org.yaml:44
     how many  1 write
     until     TIME

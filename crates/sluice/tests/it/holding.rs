@@ -35,6 +35,7 @@ fn a_held_write_is_shown_whole_extended_and_sent() {
         | one
         | two\u{202e}
       path         GATE/workspace/a.txt
+    origin    path GATE/workspace/a.txt: known
     state     held
     tier      autonomous
     since     TIME

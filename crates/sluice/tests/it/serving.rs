@@ -45,7 +45,7 @@ fn the_status_fits_one_screen() {
     insta::assert_snapshot!(gate.masked(&gate.works(&["status"])), @r"
     gateway     URL, open
     node        NODE, release 0.1.0
-    rules       26 rules, version sha256:HASH
+    rules       29 rules, version sha256:HASH
     frozen      nothing
     holds       none
     approvals   0 open
