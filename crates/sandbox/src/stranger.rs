@@ -105,7 +105,11 @@ fn become_other() -> Result<Never, Failed> {
     io::Read::read_to_end(&mut stream, &mut text).map_err(|_| Failed::Told)?;
     let terms: Terms = serde_json::from_slice(&text).map_err(|_| Failed::Told)?;
     let (layers, trouble) = lock(&terms);
-    let missing: Vec<LayerName> = MANDATORY.into_iter().filter(|name| !layers.has(*name)).collect();
+    // A path that is not there leaves a lock open, too: then the path is what is wrong.
+    let missing: Vec<LayerName> = match trouble {
+        Some(_) => Vec::new(),
+        None => MANDATORY.into_iter().filter(|name| !layers.has(*name)).collect(),
+    };
     let refused = terms.mode == Mode::Required && !missing.is_empty();
     let trouble = trouble.or_else(|| refused.then(|| "a layer is missing and `sandbox` is `required`".to_owned()));
     let stop = trouble.is_some();

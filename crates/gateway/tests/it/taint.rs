@@ -167,7 +167,10 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
     // A release does not clear the session: a person does.
     held(&check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await);
     house.gw.store.clear_taint(session, ana()).await.unwrap();
-    assert!(matches!(check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await, Answer::Allowed { .. }));
+    assert!(matches!(
+        check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await,
+        Answer::Allowed { .. }
+    ));
     // The root key may change in between.
     house.gw.vault.rekey(ana()).await.unwrap();
     let kept = house.gw.store.finding(finding).await.unwrap().unwrap();
