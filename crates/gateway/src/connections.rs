@@ -199,7 +199,7 @@ impl std::fmt::Debug for Connections {
 }
 
 impl Connections {
-    /// None yet: see [`Connections::open`].
+    /// None yet: `open` reads those that were connected before.
     #[must_use]
     pub fn new(ground: Ground) -> Self {
         Self {
