@@ -97,7 +97,7 @@ impl Folder {
         let config = format!(
             "node: bench\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\ndata: data\npolicies: policies\nlog: {{level: error}}\n\
              disk: {{low: 1MB/0%, stop: 1MB/0%}}\nholds: {{delays: {{\"alerts.*\": 1h}}}}\n\
-             batch: {{services: {{alerts: {{limit: 100000000}}}}}}\n{database}"
+             batch: {{services: {{alerts: {{limit: 1000000}}}}}}\n{database}"
         );
         std::fs::write(root.join("sluice.yaml"), config)?;
         let store = match engine {
