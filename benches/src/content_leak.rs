@@ -59,7 +59,7 @@ pub fn measure() -> anyhow::Result<Section> {
     let none = LiveSecrets::default();
     let vault =
         LiveSecrets::new((0..50).map(|n| (format!("secret-{n}"), format!("Nobodys-{:x}-secret-{n}", n * 104_729))))?;
-    let set = regex::RegexSetBuilder::new(PATTERNS).size_limit(1 << 28).build()?;
+    let set = regex::RegexSetBuilder::new(PATTERNS).size_limit(1 << 28).dfa_size_limit(1 << 28).build()?;
     let key = key();
     let planted = format!("{mail} {key}");
     let scan = |text: &str, live: &LiveSecrets| scanner.scan(&[Part::new("body", text)], Scope::Service, live);
