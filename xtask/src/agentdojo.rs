@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::command::Line;
+use crate::mcp::done;
 use crate::packages::said;
 
 const RELEASE: &str = "0.1.35";
@@ -47,15 +48,6 @@ fn install(root: &Path) -> Result<PathBuf, String> {
     done(&Line::new(&["python3", "-m", "venv", "--clear", &place]))?;
     done(&Line::new(&[&pip, "install", "--quiet", "--disable-pip-version-check", &wanted]))?;
     if works() { Ok(python) } else { Err("agentdojo does not run".into()) }
-}
-
-fn done(line: &Line) -> Result<(), String> {
-    println!("$ {line}");
-    match line.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("`{line}` ended with {status}")),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// A gateway with the rules of the replay.

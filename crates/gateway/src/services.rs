@@ -126,6 +126,11 @@ pub trait Service: Send + Sync {
         before: Option<&'a [u8]>,
     ) -> Work<'a, Result<Performed, Trouble>>;
 
+    /// Whether it may be asked about writes in doubt now. One that was stopped for a while is asked later.
+    fn can_be_asked(&self) -> bool {
+        true
+    }
+
     /// Finds out whether a write in doubt happened. Where that cannot be told, a person decides.
     fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
         let _nothing_to_tell_by = (hold, before);

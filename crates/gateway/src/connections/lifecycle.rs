@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, ServiceName};
+use sluice_core::{Actor, HoldId, ServiceName};
 use sluice_store::replica::Replica;
 use sluice_store::{Connection as Row, ConnectionMove, NewConnection, StoreError};
 
@@ -171,22 +171,10 @@ impl Connections {
         let line = self.line(name).await?;
         let row = self.step(name, ConnectionStep::End, None, by.clone()).await?;
         line.keep(row.clone());
-        let gw = self.gateway()?;
-        gw.withdraw(&row.service).await;
-        let cancelled = self.ground.store.cancel_service(row.service.clone(), by.clone()).await?;
-        for hold in &cancelled {
-            gw.forget_window(*hold);
-            gw.moved(*hold);
-        }
+        self.gateway()?.withdraw(&row.service).await;
+        let cancelled = self.cancel_all(&row.service, &by).await?;
         self.ground.egress.close(&Line::way(name)?);
-        let mut secrets = Vec::new();
-        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?] {
-            match self.ground.vault.revoke(&secret, by.clone()).await {
-                Ok(()) => secrets.push(secret.to_string()),
-                Err(VaultError::Unknown) => {}
-                Err(error) => return Err(error.refusal().into()),
-            }
-        }
+        let secrets = self.revoke_all(name, &by).await?;
         let messages = self.destroy(&line).await?;
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.manifest.capabilities.clone();
@@ -199,6 +187,12 @@ impl Connections {
             Ok(rows) => rows,
             Err(error) => return tracing::error!(code = error.code(), "connections cannot be read: {error}"),
         };
+        for row in rows.iter().filter(|row| row.state == ConnectionState::Disconnected) {
+            let in_use = rows.iter().any(|other| other.service == row.service && other.state.answers());
+            if let Err(no) = self.finish_ending(row, in_use).await {
+                tracing::error!(connection = %row.name, "what is left of {} cannot be removed: {}", row.name, no.refusal);
+            }
+        }
         for row in rows.into_iter().filter(|row| row.state.answers()) {
             let taken_up = match self.line(&row.name).await {
                 Ok(line) => self.stand(&line).await,
@@ -207,6 +201,44 @@ impl Connections {
             if let Err(no) = taken_up {
                 tracing::error!(connection = %row.name, "the connection {} cannot be taken up: {}", row.name, no.refusal);
             }
+        }
+    }
+
+    /// Stops every write of a service that still waits.
+    async fn cancel_all(&self, service: &ServiceName, by: &Actor) -> Result<Vec<HoldId>, No> {
+        let cancelled = self.ground.store.cancel_service(service.clone(), by.clone()).await?;
+        let gw = self.gateway()?;
+        for hold in &cancelled {
+            gw.forget_window(*hold);
+            gw.moved(*hold);
+        }
+        Ok(cancelled)
+    }
+
+    /// Destroys the credentials of a connection. Gives the names of those there were.
+    async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, No> {
+        let mut secrets = Vec::new();
+        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?] {
+            match self.ground.vault.revoke(&secret, by.clone()).await {
+                Ok(()) => secrets.push(secret.to_string()),
+                Err(VaultError::Unknown) => {}
+                Err(error) => return Err(error.refusal().into()),
+            }
+        }
+        Ok(secrets)
+    }
+
+    /// Does the rest of an ending that a gateway died in. Where all was done, there is nothing to do.
+    async fn finish_ending(&self, row: &Row, in_use: bool) -> Result<(), No> {
+        if !in_use {
+            self.cancel_all(&row.service, &self.node()).await?;
+        }
+        self.revoke_all(&row.name, &self.node()).await?;
+        match std::fs::remove_dir_all(self.ground.folder.join(row.name.as_str())) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::Unavailable(Box::new(error)).into())
+            }
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 

@@ -20,7 +20,7 @@ use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, S
 use super::job::{Errand, Given, NotGiven};
 use super::manifest::Step;
 use super::{Connections, Line, Manifest};
-use crate::doors::http::calls;
+use crate::rooms::hold;
 use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 
 /// Messages of one answer, unless asked otherwise.
@@ -127,7 +127,7 @@ impl MailService {
             return Err(not_found());
         }
         let by = Actor::Agent(hold.agent().clone());
-        let stopped = calls::stopped(&gw, id, by).await.map_err(|no| Trouble::Refused(*no.refusal))?;
+        let stopped = hold::stop(&gw, id, by).await.map_err(|no| Trouble::Refused(*no.refusal))?;
         Ok(cancelled(stopped.id))
     }
 }
@@ -241,6 +241,10 @@ impl Service for MailService {
         true
     }
 
+    fn can_be_asked(&self) -> bool {
+        self.line().is_ok_and(|line| line.state().is_at_work())
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         self.offers.contains(capability)
     }
@@ -327,9 +331,5 @@ impl Service for MailService {
             self.changed();
             undone
         })
-    }
-
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
-        Box::pin(std::future::ready(()))
     }
 }

@@ -124,7 +124,9 @@ impl Connections {
                 line.wanted.store(true, Ordering::SeqCst);
             }
             let ready = wanted || pace.next.is_none_or(|next| next <= boot);
-            if line.state().is_at_work() && ready && !pace.running {
+            // Somebody has just signed in, and the copy is not open yet.
+            let stands = line.state().is_at_work() && line.copy().is_some();
+            if stands && ready && !pace.running {
                 pace.running = true;
                 pace.next = Some(boot + every);
                 due.push(line.row().name);

@@ -122,6 +122,9 @@ pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result
 /// # Errors
 /// When it cannot be recorded.
 pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
+    if gw.services.for_service(&hold.service).is_ok_and(|service| !service.can_be_asked()) {
+        return Ok(());
+    }
     let point = gw.store.rollback_of(hold.id).await?;
     let found = match (gw.services.for_service(&hold.service), hold.reverses) {
         _ if services::is_elsewhere(&hold.action) => Found::Absent,

@@ -6,10 +6,11 @@
 
 use serde_json::Value;
 use sluice_core::batch::Window;
+use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
-use sluice_core::{Action, ApprovalId, CallId, CapabilityName, HoldId, Span};
-use sluice_store::{Admission, Admitted};
+use sluice_core::{Action, Actor, ApprovalId, CallId, CapabilityName, HoldId, Span};
+use sluice_store::{Admission, Admitted, Cancelled, StoreError};
 
 use super::answer::{self, Answer};
 use super::approval::Asked;
@@ -120,5 +121,27 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         by: None,
         door: Some(known.door()),
         targets: asked.targets().to_vec(),
+    }
+}
+
+/// Stops a write.
+///
+/// # Errors
+/// When there is none, or it is too late, with what it is now.
+pub(crate) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, No> {
+    let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
+        StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
+        other => other.into(),
+    })?;
+    match cancelled {
+        Cancelled::Stopped(hold) => {
+            gw.forget_window(hold.id);
+            gw.moved(hold.id);
+            Ok(hold)
+        }
+        Cancelled::TooLate(hold) => {
+            let text = format!("the write is already {}", answer::status(&hold.state));
+            Err(No { call: Some(hold.call), ..No::saying(Code::HoldTooLate, &text) })
+        }
     }
 }

@@ -1,8 +1,6 @@
 //! Two hundred canaries through every path of vault and egress: none sings anywhere but at the service it is for.
 
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
@@ -10,30 +8,8 @@ use serde_json::json;
 use sluice_core::ids::{JobId, SecretName};
 use sluice_core::{Clock as _, Span};
 use sluice_gateway::egress::{Placement, Request, Scope};
-use tracing_subscriber::fmt::MakeWriter;
 
-use crate::outside::{Out, Upstream, ana, answer, named, wide};
-
-/// Keeps every line that is logged.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Kept {
-    type Writer = Self;
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+use crate::outside::{Kept, Out, Upstream, ana, answer, named, wide};
 
 const COUNT: usize = 200;
 

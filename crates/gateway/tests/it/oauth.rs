@@ -1,7 +1,6 @@
 //! Grants: a person's yes becomes tokens in the vault, which are renewed once for everybody and end as one no.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -15,9 +14,8 @@ use sluice_gateway::oauth::{Connected, Oauth, OauthNo, Provider, Returned, Revok
 use sluice_gateway::open::World;
 use sluice_gateway::vault::{Secret, Use, VaultError};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
-use tracing_subscriber::fmt::MakeWriter;
 
-use crate::outside::{Out, Upstream, ana, answer, named, wide};
+use crate::outside::{Kept, Out, Upstream, ana, answer, named, wide};
 
 const REDIRECT: &str = "http://127.0.0.1:9000/";
 
@@ -428,27 +426,6 @@ async fn no_token_leaves_in_a_request_of_somebody_else() {
         assert!(matches!(sent, Err(EgressNo::Leak(_))), "{token}");
     }
     assert!(other.heard().is_empty());
-}
-
-/// Keeps every line that is logged.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Kept {
-    type Writer = Self;
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
 }
 
 #[tokio::test]

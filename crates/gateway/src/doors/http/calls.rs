@@ -4,14 +4,14 @@ use sluice_core::audit::Entry;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, HoldId, Span};
-use sluice_store::{Cancelled, HoldFilter};
+use sluice_store::HoldFilter;
 
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{CallView, HoldView, Page};
 use crate::corridor;
-use crate::rooms::answer;
 use crate::rooms::identity::{Knock, Wish};
+use crate::rooms::{answer, hold};
 use crate::services::about::About;
 use crate::{Gateway, No};
 
@@ -139,29 +139,7 @@ pub(super) async fn cancel(visit: Visit) -> Result<Reply, No> {
 
 /// Stops a write, or says that it is too late and what it is now.
 pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply, No> {
-    Ok(Reply::json(200, &HoldView::of(&stopped(gw, hold, by).await?)))
-}
-
-/// Stops a write.
-///
-/// # Errors
-/// When there is none, or it is too late, with what it is now.
-pub(crate) async fn stopped(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, No> {
-    let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
-        sluice_store::StoreError::NotFound { .. } => No::new(Code::HoldNotFound),
-        other => other.into(),
-    })?;
-    match cancelled {
-        Cancelled::Stopped(hold) => {
-            gw.forget_window(hold.id);
-            gw.moved(hold.id);
-            Ok(hold)
-        }
-        Cancelled::TooLate(hold) => {
-            let text = format!("the write is already {}", answer::status(&hold.state));
-            Err(No { call: Some(hold.call), ..No::saying(Code::HoldTooLate, &text) })
-        }
-    }
+    Ok(Reply::json(200, &HoldView::of(&hold::stop(gw, hold, by).await?)))
 }
 
 /// The write of a call, if it has one and the agent, if it is one, made it.

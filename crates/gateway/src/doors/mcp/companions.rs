@@ -17,6 +17,7 @@ use super::{Guest, permission, tools, words};
 use crate::No;
 use crate::doors::http::calls;
 use crate::doors::http::views::HoldView;
+use crate::rooms::hold;
 
 const STATUS: &str = "sluice_status";
 const WAIT: &str = "sluice_wait";
@@ -129,7 +130,7 @@ async fn cancel(handler: &Handler, guest: &Guest, arguments: &JsonObject) -> Res
     let call = named(arguments)?;
     let gw = &handler.gw;
     calls::own(gw, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
-    let hold = calls::stopped(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?;
+    let hold = hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?;
     let words = format!("`{}` is cancelled: nothing was sent.", hold.action.capability());
     let value = json!({"status": "cancelled", "call_id": call, "buffer_id": hold.id});
     Ok(words::result(value, vec![words], false))

@@ -13,6 +13,7 @@ use super::handler::{Handler, broken};
 use super::{Guest, tools, words};
 use crate::doors::http::calls;
 use crate::rooms::answer::Answer;
+use crate::rooms::hold;
 use crate::{Gateway, No};
 
 /// How often a client should ask, in milliseconds.
@@ -68,7 +69,7 @@ pub(super) async fn cancel(handler: &Handler, id: &str, guest: &Guest) -> Result
     let gw = &handler.gw;
     let call = named(id)?;
     calls::own(gw, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
-    match calls::stopped(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await {
+    match hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await {
         Ok(_) => Ok(()),
         // The extension makes cancelling a wish: `tasks/get` says what became of it.
         Err(No { refusal, .. }) if refusal.code() == Code::HoldTooLate => Ok(()),

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 use sluice_core::Span;
+use sluice_core::connection::ConnectionStep;
+use sluice_core::ids::MessageId;
 use sluice_gateway::connections::Connections;
+use sluice_store::ConnectionMove;
 
 use super::house::{House, ana, gmail};
 
@@ -73,4 +76,45 @@ async fn a_pause_holds_writes_and_copies_until_a_person_lets_go() {
     assert_eq!((house.mailbox.sent(), house.state(hold).await), (sent + 1, "done"));
     let tested = house.gw.connections.test(&gmail()).await.unwrap();
     assert!(tested.works && tested.account.as_deref() == Some("office@alderfinch.example"));
+}
+
+#[tokio::test]
+async fn an_ending_that_the_gateway_died_in_is_finished_when_it_comes_back() {
+    let house = House::connected(10).await;
+    let hold = house.send("Never").await;
+    let end = ConnectionMove {
+        name: gmail(),
+        step: ConnectionStep::End,
+        reason: None,
+        account: None,
+        by: ana(),
+        message: MessageId::from_bits(7),
+    };
+    house.gw.store.move_connection(end).await.unwrap();
+    let folder = house.folder.path().join("data/replicas/gmail");
+    assert!(folder.exists(), "it died before the copy was gone");
+    let house = house.restart().await;
+    assert!(!folder.exists());
+    assert_eq!(house.state(hold).await, "cancelled");
+    let secret = Connections::access_secret(&gmail()).unwrap();
+    assert!(house.gw.vault.show(&secret).await.unwrap().revoked.is_some());
+}
+
+#[tokio::test]
+async fn a_doubt_waits_while_the_service_may_not_be_asked() {
+    let mut house = House::connected(5).await;
+    let (sent, hold) = (house.mailbox.sent(), house.send("Half way").await);
+    house.mailbox.fail("drafts/send", json!({"status": 503}));
+    house.pass(Span::from_secs(30)).await;
+    assert_eq!(house.state(hold).await, "in_doubt");
+    house.gw.connections.pause(&gmail(), ana()).await.unwrap();
+    for _ in 0..60 {
+        house.pass(Span::from_mins(1)).await;
+    }
+    assert_eq!(house.state(hold).await, "in_doubt", "nobody looked, so no look was used up");
+    house.gw.connections.resume(&gmail(), ana()).await.unwrap();
+    for _ in 0..30 {
+        house.pass(Span::from_mins(1)).await;
+    }
+    assert_eq!((house.state(hold).await, house.mailbox.sent()), ("done", sent + 1));
 }
