@@ -62,7 +62,9 @@ impl Provider {
     /// When nothing says who that is, or as what we are known there.
     pub fn of(adapter: &str, endpoints: &Endpoints) -> Result<Self, OauthNo> {
         let Endpoints { api, authorize, token, revoke, client_id, scopes } = endpoints.clone();
-        let missing = |what: &str| OauthNo::Address(format!("`{what}` of the service is not configured"));
+        let missing = |what: &str| {
+            OauthNo::Address(format!("`{what}` of the service is not set under `services.connections` in sluice.yaml"))
+        };
         let client_id = client_id.ok_or_else(|| missing("client_id"))?;
         let known = match adapter {
             "gmail" => Some(Self::google(client_id.clone(), "gmail.googleapis.com")),

@@ -267,7 +267,11 @@ fn somebody_elses_gmail_is_connected_by_pasting_and_copied() {
 fn a_service_nobody_described_and_a_client_nobody_named_are_refused_with_a_reason() {
     let gate = Gate::open();
     let run = gate.run(&["connect", "gmail", "--no-browser"]);
-    assert!(run.code != 0 && run.stderr.contains("`client_id` of the service is not configured"), "{}", run.stderr);
+    assert!(
+        run.code != 0 && run.stderr.contains("`client_id` of the service is not set under `services.connections`"),
+        "{}",
+        run.stderr
+    );
     let run = gate.run(&["services", "show", "gmail"]);
     assert_eq!(run.code, 3, "{}", run.stderr);
 }
