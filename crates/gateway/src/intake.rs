@@ -15,16 +15,14 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Met;
-use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Span, Timestamp};
+use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Timestamp};
 use sluice_store::{Finding, Observation, Store, StoreError};
 
 use crate::config::Content;
 use crate::services::Work;
 use crate::vault::Vault;
-use crate::workers::{Alone, End, Job, Limits, Order, Outcome, Workers};
+use crate::workers::{End, Job, Outcome, Workers};
 
-/// How long one item may take.
-const SLOWEST: Span = Span::from_secs(5);
 /// The kind of job that reads it.
 const KIND: &str = "content.clean";
 /// The score from which an item that is shown nevertheless taints its session, in thousandths.
@@ -423,14 +421,12 @@ impl Cleaner for Workers {
             });
             let payload = json!({"declared": item.declared, "beside": item.beside, "envelope": envelope});
             let job = Job { kind: KIND.into(), payload, attachments: vec![item.bytes.clone()] };
-            let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
-            let order = Order { job, scratch: None, limits: Some(limits), mode: None };
             let unread = |why: &str| Refusal::new(Code::ContentUnread).with_text(why);
-            match self.run(order, Alone).await {
+            match self.read(job).await {
                 Err(error) => Err(unread("no worker could be started to read the item").because(error)),
-                Ok((End::CutOff { .. }, _)) => Err(unread("the item took too long to read")),
-                Ok((End::Crashed(_), _)) => Err(unread("the worker that read the item broke")),
-                Ok((End::Clean(done), _)) => match done.report.outcome {
+                Ok(End::CutOff { .. }) => Err(unread("the item took too long to read")),
+                Ok(End::Crashed(_)) => Err(unread("the worker that read the item broke")),
+                Ok(End::Clean(done)) => match done.report.outcome {
                     Outcome::Done(said) => {
                         heard(said, done.report.attachments).ok_or_else(|| unread("the worker reported nonsense"))
                     }
