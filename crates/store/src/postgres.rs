@@ -24,7 +24,7 @@ use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
 use crate::error::StoreError;
 use crate::migrate;
-use crate::sql::{self, Row, Tx, Val, Write, params};
+use crate::sql::{self, Row, Text, Tx, Val, Write, params};
 use many::Touches;
 use reading::{PendingQuery, Reading, read_on};
 use wire::{Asking, Making, decode, fault, make_all};
@@ -59,9 +59,9 @@ pub(crate) enum Patience {
 /// One connection and the statements prepared on it.
 pub(crate) struct PgTx {
     client: Client,
-    statements: HashMap<&'static str, Statement>,
+    statements: HashMap<Text, Statement>,
     /// Statements about many things at once; none for those that have no such form.
-    many: HashMap<&'static str, Option<Statement>>,
+    many: HashMap<Text, Option<Statement>>,
     touches: Touches,
     /// Changes not yet sent; they travel with the next question, in order, in one round trip.
     unsent: Vec<Write>,
@@ -150,11 +150,11 @@ impl PgTx {
     }
 
     async fn prepared(&mut self, text: &'static str) -> Result<Statement, StoreError> {
-        if let Some(statement) = self.statements.get(text) {
+        if let Some(statement) = self.statements.get(&Text(text)) {
             return Ok(statement.clone());
         }
         let statement = self.client.prepare(&sql::for_postgres(text)).await.map_err(fault)?;
-        self.statements.insert(text, statement.clone());
+        self.statements.insert(Text(text), statement.clone());
         Ok(statement)
     }
 
@@ -164,7 +164,7 @@ impl PgTx {
         text: &'static str,
         form: impl FnOnce(&[Type]) -> Option<String>,
     ) -> Result<Option<Statement>, StoreError> {
-        if let Some(statement) = self.many.get(text) {
+        if let Some(statement) = self.many.get(&Text(text)) {
             return Ok(statement.clone());
         }
         let one = self.prepared(text).await?;
@@ -172,7 +172,7 @@ impl PgTx {
             Some(many) => Some(self.client.prepare(&many).await.map_err(fault)?),
             None => None,
         };
-        self.many.insert(text, statement.clone());
+        self.many.insert(Text(text), statement.clone());
         Ok(statement)
     }
 
@@ -274,20 +274,33 @@ impl PgTx {
     /// that one of them locks is locked before the next one looks.
     async fn foresee(&mut self, aheads: Vec<Ahead>) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
-        let mut texts: Vec<(&'static str, Vec<&Ahead>)> = Vec::new();
-        for ahead in aheads.iter().filter(|ahead| seen.insert((ahead.sql, &ahead.params))) {
+        let mut texts: Vec<(&'static str, Vec<usize>)> = Vec::new();
+        for (place, ahead) in
+            aheads.iter().enumerate().filter(|(_, ahead)| seen.insert((Text(ahead.sql), &ahead.params)))
+        {
             match texts.iter_mut().find(|(text, _)| *text == ahead.sql) {
-                Some((_, same)) => same.push(ahead),
-                None => texts.push((ahead.sql, vec![ahead])),
+                Some((_, same)) => same.push(place),
+                None => texts.push((ahead.sql, vec![place])),
             }
         }
         let mut questions = Vec::with_capacity(texts.len());
         for (text, same) in &texts {
-            questions.push(self.question(text, same.iter().map(|ahead| ahead.params.as_slice()).collect()).await?);
+            let each = same.iter().filter_map(|place| aheads.get(*place)).map(|ahead| ahead.params.as_slice());
+            questions.push(self.question(text, each.collect()).await?);
         }
         let answers = try_join_all(questions.iter().map(|question| question.ask(&self.client))).await?;
+        let mut found: Vec<Option<Vec<Row>>> = aheads.iter().map(|_| None).collect();
         for ((_, same), rows) in texts.iter().zip(answers) {
-            same.iter().zip(rows).for_each(|(ahead, rows)| self.foresight.keep((*ahead).clone(), rows));
+            for (place, rows) in same.iter().zip(rows) {
+                if let Some(found) = found.get_mut(*place) {
+                    *found = Some(rows);
+                }
+            }
+        }
+        for (ahead, rows) in aheads.into_iter().zip(found) {
+            if let Some(rows) = rows {
+                self.foresight.keep(ahead, rows);
+            }
         }
         Ok(())
     }
