@@ -276,7 +276,7 @@ impl Store {
     /// # Errors
     /// When it is frozen, a duplicate, or cannot be recorded.
     pub async fn admit(&self, admission: Admission) -> Result<Admitted, StoreError> {
-        self.submit(admission).await
+        self.submit(admission::Admit::new(admission)).await
     }
 
     /// Decides a question.
