@@ -32,6 +32,7 @@ mod mounts;
 mod outbox;
 mod people;
 mod policies;
+mod porter;
 mod postgres;
 mod proxies;
 mod prune;

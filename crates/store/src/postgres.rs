@@ -24,6 +24,7 @@ use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
 use crate::error::StoreError;
 use crate::migrate;
+use crate::porter::Porter;
 use crate::sql::{self, Row, Text, Tx, Val, Write, params};
 use many::Touches;
 use reading::{PendingQuery, Reading, read_on};
@@ -65,6 +66,8 @@ pub(crate) struct PgTx {
     touches: Touches,
     /// Changes not yet sent; they travel with the next question, in order, in one round trip.
     unsent: Vec<Write>,
+    /// Changes made by the last group, for whoever has the time to free them.
+    spent: Vec<Write>,
     /// What the group's use cases will ask, asked already.
     foresight: Foresight,
 }
@@ -98,6 +101,7 @@ impl PgTx {
             many: HashMap::new(),
             touches: Touches::default(),
             unsent: Vec::new(),
+            spent: Vec::new(),
             foresight: Foresight::default(),
         })
     }
@@ -208,7 +212,9 @@ impl PgTx {
     async fn flush(&mut self) -> Result<(), StoreError> {
         let writes = std::mem::take(&mut self.unsent);
         let changes = self.changes(&writes).await?;
-        make_all(&self.client, &changes).await
+        make_all(&self.client, &changes).await?;
+        self.spent.extend(writes);
+        Ok(())
     }
 
     async fn commit_group(
@@ -219,6 +225,7 @@ impl PgTx {
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.spent.clear();
         self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
         let ask = self.prepared(DATABASE_TIME).await.map_err(GroupFault::Before)?;
@@ -359,6 +366,7 @@ impl Tx for PgTx {
         // All are sent before any is awaited, and the server works them off in order.
         let (made, found) = join(make_all(&self.client, &changes), question.ask(&self.client)).await;
         made?;
+        self.spent.extend(writes);
         found
     }
 
@@ -497,6 +505,7 @@ impl Keeper {
     }
 
     async fn write_on(&self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>) {
+        let porter = Porter::new();
         while let Some(first) = errands.recv().await {
             let mut group = vec![first];
             while group.len() < GROUP
@@ -506,7 +515,7 @@ impl Keeper {
             }
             group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
-                Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
+                Ok(()) => porter.carry(group, std::mem::take(&mut tx.spent)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
                     group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
                 }
