@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_core::mail::Attachment;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, hex};
+use sluice_core::{Action, ServiceName, hex};
 use sluice_store::replica::{Held, Reader as For, Replica};
 
 use super::mail::{text, unavailable, wrong};
-use crate::intake::{Incoming, Intake, Reader, Taken};
+use super::withheld::kept_back;
+use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
 use crate::services::{Along, Ask};
 use crate::value::put;
 
@@ -30,7 +31,7 @@ const OPAQUE: usize = 256 << 10;
 const LONGEST: usize = 1 << 20;
 
 /// Answers `email.attachment`.
-pub(super) async fn show(copy: &Replica, intake: &Intake, ask: &Ask) -> Result<Value, Refusal> {
+pub(super) async fn show(copy: &Replica, intake: &Intake, name: &ServiceName, ask: &Ask) -> Result<Value, Refusal> {
     let arguments = ask.action.arguments();
     let held = find(copy, text(arguments, "sha256"))?;
     let content = content(copy, &held.about)?;
@@ -48,7 +49,7 @@ pub(super) async fn show(copy: &Replica, intake: &Intake, ask: &Ask) -> Result<V
     let item = Incoming {
         declared: Some(format!("{}; charset=utf-8", declared.unwrap_or("text/plain"))),
         bytes: content,
-        service: sluice_core::capability::service_of(ask.action.capability()),
+        service: name.clone(),
         source: format!("an attachment of the message {message}"),
         author: sender,
         at: ask.now,
@@ -57,7 +58,7 @@ pub(super) async fn show(copy: &Replica, intake: &Intake, ask: &Ask) -> Result<V
         enveloped: false,
     };
     match intake.take_in(&item).await? {
-        Taken::Clean(cleaned) if cleaned.withheld.is_some() => Err(Refusal::new(Code::ContentWithheld)),
+        Taken::Clean(Cleaned { withheld: Some(finding), .. }) => Err(kept_back("attachment", finding)),
         Taken::Clean(cleaned) => {
             let text = cleaned.text.as_str();
             let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

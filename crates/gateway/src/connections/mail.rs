@@ -129,7 +129,7 @@ impl MailService {
 
     async fn attachment(&self, ask: &Ask) -> Result<Value, Refusal> {
         let gw = self.connections.gateway().map_err(|no| *no.refusal)?;
-        attachments::show(&*self.copy()?, &gw.intake, ask).await
+        attachments::show(&*self.copy()?, &gw.intake, &self.name, ask).await
     }
 
     /// What can be seen to be wrong with a write before anyone is asked about it.

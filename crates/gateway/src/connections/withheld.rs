@@ -62,10 +62,7 @@ impl Connections {
     /// The refusal for an agent that asks for a message that is withheld: with the finding a person can look at.
     pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &Ask, id: &str) -> Refusal {
         match self.finding(copy, service, ask, id).await {
-            Ok(Some(finding)) => Refusal::new(Code::ContentWithheld).with_text(&format!(
-                "the message speaks to its reader instead of to its addressee; it is kept back as {finding} until a \
-                 person releases it (sluice findings release {finding})"
-            )),
+            Ok(Some(finding)) => kept_back("message", finding),
             Ok(None) => Refusal::new(Code::ContentWithheld),
             Err(refusal) => refusal,
         }
@@ -87,6 +84,14 @@ impl Connections {
         let gw = self.gateway().map_err(|no| *no.refusal)?;
         gw.intake.asked_for(&item, &copied(&mail)).await
     }
+}
+
+/// The refusal that names a finding.
+pub(super) fn kept_back(what: &str, finding: FindingId) -> Refusal {
+    Refusal::new(Code::ContentWithheld).with_text(&format!(
+        "the {what} speaks to its reader instead of to its addressee; it is kept back as {finding} until a person \
+         releases it (sluice findings release {finding})"
+    ))
 }
 
 /// Whether a message is there by its place only: whoever opened it broke.
