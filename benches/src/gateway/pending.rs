@@ -84,7 +84,7 @@ fn at_once(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row
     drop(child);
     let store = Folder::store_at(folder.path(), Arc::new(WallClock))?;
     let done = runtime.block_on(count_done(&store))?;
-    anyhow::ensure!(done > 0, "nothing left");
+    anyhow::ensure!(done > 0, "nothing left: {:?}", runtime.block_on(store.holds_by_state())?);
     let pace = done as f64 / took;
     notes.push(format!(
         "{PENDING} writes due at one instant left at {} /s (the pace is 50 /s for each service), while {CANCELS} others were cancelled over the \

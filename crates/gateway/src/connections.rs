@@ -15,6 +15,7 @@ mod manifest;
 mod search;
 mod sync;
 mod view;
+mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -90,7 +90,7 @@ pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use requests::{Filed, NewRequest, Received, Request};
 pub use rollbacks::Point;
-pub use sessions::Session;
+pub use sessions::{Session, SessionFilter};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
