@@ -95,7 +95,12 @@ pub(super) fn settle(copy: &Replica, capability: &str, mut arguments: Value) -> 
             let about = copy.get(text(map, "message_id"), For::Agent).map_err(unavailable)?;
             let none =
                 || Refusal::new(Code::StoreNotFound).with_text("there is no such message in the copy of the mailbox");
-            Some(about.ok_or_else(none)?.attachments)
+            let about = about.ok_or_else(none)?;
+            // It is refused, or let through by a person's word, in a moment: nothing can be named here.
+            if !about.withheld.is_empty() {
+                return Ok(arguments);
+            }
+            Some(about.attachments)
         }
         _ => None,
     };

@@ -120,10 +120,10 @@ async fn a_mail_is_sent_once_wherever_the_gateway_dies() {
         |_: &House, n: usize| json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": "x"});
     let house = each_window("email.send", "drafts/send", subject).await;
     house.gw.connections.sync_now(&gmail()).await.unwrap();
-    for n in 0..WINDOWS.len() {
+    for (n, window) in WINDOWS.iter().enumerate() {
         let query = format!("subject:\"Nr {n}\" label:SENT");
         let found = house.read("email.search", json!({"query": query})).await;
-        assert_eq!(found["messages"].as_array().unwrap().len(), 1, "{:?}: {found}", WINDOWS[n]);
+        assert_eq!(found["messages"].as_array().unwrap().len(), 1, "{window:?}: {found}");
     }
     // A draft that was made and not yet on record stays behind, unsent; nothing else does.
     assert_eq!(house.mailbox.owner(&json!({}))["drafts"], 1);
