@@ -32,6 +32,7 @@ mod mounts;
 mod outbox;
 mod people;
 mod policies;
+mod porter;
 mod postgres;
 mod proxies;
 mod prune;
@@ -276,7 +277,7 @@ impl Store {
     /// # Errors
     /// When it is frozen, a duplicate, or cannot be recorded.
     pub async fn admit(&self, admission: Admission) -> Result<Admitted, StoreError> {
-        self.submit(admission).await
+        self.submit(admission::Admit::new(admission)).await
     }
 
     /// Decides a question.

@@ -126,6 +126,10 @@ pub enum Claimed {
 impl UseCase for Claims {
     type Out = Vec<Claimed>;
 
+    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+        vec![freezes::in_force_ahead()]
+    }
+
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Claimed>, StoreError> {
         let freezes = freezes::in_force(desk.tx()).await?;
         let questions: Vec<_> = self.items.iter().map(|item| params![item.hold, item.version]).collect();
@@ -339,6 +343,13 @@ pub enum Outcome {
         /// Why, as a stable code.
         code: String,
     },
+    /// The same, and the service said when it wants to be asked again.
+    NotBefore {
+        /// Why, as a stable code.
+        code: String,
+        /// Not earlier than this, nor than the usual schedule.
+        not_before: Timestamp,
+    },
     /// Provably nothing happened, and nothing will.
     Refused {
         /// Why, as a stable code.
@@ -350,17 +361,33 @@ pub enum Outcome {
     Unclear,
 }
 
+impl Outcome {
+    /// Whether it decides what becomes of the write's rollback point, should it have one.
+    const fn ends_point(&self) -> bool {
+        match self {
+            Self::Done { after, .. } => after.is_some(),
+            Self::Refused { .. } => true,
+            Self::NotDone { .. } | Self::NotBefore { .. } | Self::GivenBack | Self::Unclear => false,
+        }
+    }
+}
+
 impl UseCase for Finish {
     type Out = Hold;
 
     fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
-        vec![holds::locked_ahead(self.hold), rollbacks::of_hold_ahead(self.hold)]
+        let mut foreseen = vec![holds::locked_ahead(self.hold)];
+        foreseen.extend(self.outcome.ends_point().then(|| rollbacks::of_hold_ahead(self.hold)));
+        foreseen
     }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;
         own(&hold, desk, self.epoch)?;
-        let point = rollbacks::of_hold(desk, hold.id).await?;
+        let point = match self.outcome.ends_point() {
+            true => rollbacks::of_hold(desk, hold.id).await?,
+            false => None,
+        };
         let now = desk.now;
         match &self.outcome {
             Outcome::Done { receipt, after, service_until, result } => {
@@ -372,13 +399,8 @@ impl UseCase for Finish {
                 }
                 Ok(hold)
             }
-            Outcome::NotDone { code } => match backoff::delay(hold.attempts) {
-                Some(wait) => {
-                    let why = Why::because(desk.actor(), code);
-                    holds::shift(desk, hold, [Move::Retry { not_before: now + wait }], &why)
-                }
-                None => bury(desk, hold, code, self.message),
-            },
+            Outcome::NotDone { code } => again(desk, hold, (code, now), self.message),
+            Outcome::NotBefore { code, not_before } => again(desk, hold, (code, *not_before), self.message),
             Outcome::Refused { code } => {
                 if let Some(point) = point.filter(Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
@@ -394,6 +416,19 @@ impl UseCase for Finish {
             }
         }
     }
+}
+
+/// Another attempt after the usual wait, and not before a time; after the last one, a dead letter.
+fn again<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    hold: Hold,
+    (code, least): (&str, Timestamp),
+    message: MessageId,
+) -> Result<Hold, StoreError> {
+    let Some(wait) = backoff::delay(hold.attempts) else { return bury(desk, hold, code, message) };
+    let not_before = (desk.now + wait).max(least);
+    let why = Why::because(desk.actor(), code);
+    holds::shift(desk, hold, [Move::Retry { not_before }], &why)
 }
 
 /// A dead letter, and someone who is told.
