@@ -31,8 +31,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str =
-    "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | all] [--report FILE]";
 
 fn main() -> ExitCode {
     // A gateway that is measured may have workers, and where our own program is not built they are this one.

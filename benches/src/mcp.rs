@@ -54,9 +54,9 @@ pub fn measure() -> anyhow::Result<Section> {
     let program = workers()?;
     let gate = Child::gateway_with(folder.path(), &program)?;
     until_open(&runtime, &folder, &gate)?;
-    let tool = Way { child: &gate, key: folder.agent_key(), tool: "stub_echo", has: "echo" };
+    let tool = Way { child: &gate, key: folder.agent_key(), tool: "stub.echo", has: "echo number" };
     let read = Way { child: &gate, key: folder.agent_key(), tool: "state_persistent_get", has: "structuredContent" };
-    let direct = Way { child: &server, key: "", tool: "echo", has: "echo" };
+    let direct = Way { child: &server, key: "", tool: "echo", has: "echo number" };
     let hopped = Way { child: &hop, ..direct };
     let mut found: [Vec<Round>; 4] = Default::default();
     for round in 0..=ROUNDS {
@@ -88,7 +88,7 @@ pub fn measure() -> anyhow::Result<Section> {
         format!("Load average of the machine at the end: {}.", load_average()),
     ];
     let how = format!(
-        "`tools/call` over streamable HTTP on kept connections. One client: {ALONE} calls in each of {ROUNDS} rounds; {AT_ONCE} clients: \
+        "`tools/call` over streamable HTTP on kept connections; the mounted tool behind the gate over `/v1/calls`. One client: {ALONE} calls in each of {ROUNDS} rounds; {AT_ONCE} clients: \
          {TOGETHER}. The gate judges, records and, for the mounted tool, leak-scans the arguments, asks the server through \
          egress and takes the answer in through the six stages. SQLite."
     );
@@ -123,6 +123,11 @@ impl Way<'_> {
             "state_persistent_get" => json!({"key": "plan"}),
             _ => json!({"text": format!("number {number} of many")}),
         };
+        // The tools of servers that open after the door was made are not among those of `/mcp` yet.
+        if self.tool == "stub.echo" {
+            let body = json!({"capability": self.tool, "arguments": arguments, "allow_duplicate": true});
+            return client::post("/v1/calls", self.key, &body.to_string());
+        }
         let params = json!({"name": self.tool, "arguments": arguments});
         post_mcp(self.key, &json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}))
     }
@@ -152,7 +157,7 @@ impl Way<'_> {
             client::exchange(&mut stream, &self.request(), &mut buffer).await?;
             anyhow::Ok(String::from_utf8_lossy(&buffer).into_owned())
         })?;
-        let fine = text.contains(self.has) && !text.contains("\"isError\":true");
+        let fine = text.contains(self.has) && !text.contains("\"isError\":true") && !text.contains("\"error\":");
         anyhow::ensure!(fine, "{} gave {text}", self.tool);
         Ok(())
     }
