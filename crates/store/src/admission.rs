@@ -83,6 +83,8 @@ pub struct Admission {
     pub door: Option<&'static str>,
     /// Its targets, and where each comes from.
     pub targets: Vec<Traced>,
+    /// Why the agent wants it, in its own words: shown to people, and nothing else.
+    pub reason: Option<String>,
 }
 
 /// One rate counter.
@@ -426,7 +428,7 @@ impl Admission {
             handle: None,
             reverses: self.reverses,
         };
-        holds::insert(desk, &hold, &self.record_key, &self.targets);
+        holds::insert(desk, &hold, &self.record_key, &self.targets, self.reason.as_deref());
         let mut fact = self.fact(&format!("hold.{}", hold.state.word()), tier);
         fact.hold = Some(hold.id);
         fact.to = Some(hold.state.word().to_owned());

@@ -38,7 +38,7 @@ const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, dige
      weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets) VALUES (?1, ?2, ?3, ?4)";
+const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// One held write, for whoever may see it.
 pub(crate) struct ById(pub HoldId);
@@ -127,7 +127,13 @@ pub(crate) fn save<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, before: u64) {
 }
 
 /// Writes a new hold and its content.
-pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u8; 32], targets: &[Traced]) {
+pub(crate) fn insert<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    hold: &Hold,
+    record_key: &[u8; 32],
+    targets: &[Traced],
+    reason: Option<&str>,
+) {
     let (approval, not_before) = match &hold.state {
         HoldState::AwaitingApproval { approval } => (Some(*approval), None),
         HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
@@ -160,7 +166,7 @@ pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, record_key: &[u
         ],
     );
     seen::keep(&hold.action);
-    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets)]);
+    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets), reason]);
 }
 
 /// Digest, time and id, if this change is a new hold.
