@@ -65,7 +65,7 @@ pub fn measure() -> anyhow::Result<Section> {
         "Where limits are narrow (64 a minute or fewer) every request is counted by a commit of its own, which costs what a commit costs."
             .into(),
     ];
-    let [.., title, _, _, _] = ORDER;
+    let [_, _, _, _, _, title, ..] = ORDER;
     Ok(Section { name: "egress", title, how, rows, notes })
 }
 

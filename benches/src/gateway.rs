@@ -4,8 +4,8 @@
 //! Every server is a process of its own, and only its processor time is counted; the clients live here. Promise:
 //! both sides get the same requests over the same kind of connections, in turns.
 
-mod client;
-mod folder;
+pub mod client;
+pub mod folder;
 mod pending;
 pub mod server;
 
@@ -58,7 +58,7 @@ pub fn measure() -> anyhow::Result<Section> {
          durable before the answer. The axum handler inserts the request's body as one row, durable before the answer, and does \
          nothing else: one writer thread with group commit on SQLite, as many connections as clients on PostgreSQL."
     );
-    let [.., title] = ORDER;
+    let [_, _, _, _, _, _, _, _, title, ..] = ORDER;
     Ok(Section { name: "gateway", title, how, rows, notes })
 }
 
@@ -160,7 +160,7 @@ fn reads(
     Ok((rows, note))
 }
 
-fn one_round(
+pub fn one_round(
     runtime: &tokio::runtime::Runtime,
     crowd: &mut Crowd,
     child: &Child,
@@ -176,11 +176,11 @@ fn one_round(
     Ok(Took { count, wall, cpu })
 }
 
-fn per_second(side: &[Took]) -> String {
+pub fn per_second(side: &[Took]) -> String {
     format!("{} /s", figure(rounds::of(side, Took::per_second)))
 }
 
-fn processor(what: &str, pair: &Pair, target: Target) -> Row {
+pub fn processor(what: &str, pair: &Pair, target: Target) -> Row {
     let micros = |side| format!("{} µs", figure(rounds::of(side, Took::cpu_nanos) / 1_000.0));
     Row {
         what: what.to_owned(),
@@ -193,7 +193,7 @@ fn processor(what: &str, pair: &Pair, target: Target) -> Row {
 }
 
 /// A figure that is held against a bound instead of against another program.
-fn bounded(what: &str, unit: &str, figures: Vec<f64>, bound: f64, against: &str) -> Row {
+pub fn bounded(what: &str, unit: &str, figures: Vec<f64>, bound: f64, against: &str) -> Row {
     let found = median(figures);
     let part = |number: f64| number / bound;
     Row {
@@ -207,14 +207,14 @@ fn bounded(what: &str, unit: &str, figures: Vec<f64>, bound: f64, against: &str)
 }
 
 /// The value below which this share of the figures lies.
-fn at(figures: &[f64], share: f64) -> f64 {
+pub fn at(figures: &[f64], share: f64) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     let place = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-fn load_average() -> String {
+pub fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(", ")
 }
@@ -223,8 +223,13 @@ fn load_average() -> String {
 pub fn role(words: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["gateway", folder] => server::gateway(std::path::Path::new(folder)),
+        ["gateway", folder] => server::gateway(std::path::Path::new(folder), None),
+        ["gateway", folder, workers] => {
+            server::gateway(std::path::Path::new(folder), Some(std::path::Path::new(workers)))
+        }
         ["floor", engine] => server::floor(engine),
+        ["stub"] => crate::mcp::stub(),
+        ["hop", address] => crate::mcp::hop(address.parse()?),
         ["minutes", folder] => pending::ten_minutes(std::path::Path::new(folder)),
         other => None.with_context(|| format!("there is no role {other:?}")),
     }

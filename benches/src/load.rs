@@ -81,12 +81,18 @@ pub struct Mails {
     ids: SeededIds,
     made: u64,
     delay: Span,
+    tier: Tier,
 }
 
 impl Mails {
     /// With this undo window.
     pub fn new(delay: Span) -> Self {
-        Self { ids: SeededIds::new(7), made: 0, delay }
+        Self { ids: SeededIds::new(7), made: 0, delay, tier: Tier::Autonomous }
+    }
+
+    /// Each with a message to people.
+    pub fn told(self) -> Self {
+        Self { tier: Tier::Notify, ..self }
     }
 
     /// So many for each of so many callers.
@@ -116,7 +122,7 @@ impl Mails {
             object_key: None,
             weight: 1,
             delay: self.delay,
-            tier: Tier::Notify,
+            tier: self.tier,
             policy: "sha256:0000000000000000000000000000000000000000000000000000000000000000".into(),
             rule: Some("agents/clerk.yaml:12".into()),
             door: None,
@@ -149,7 +155,7 @@ pub fn dealt<T>(callers: usize, things: Vec<T>) -> Vec<Vec<T>> {
 
 /// What such an admission must at least keep: its action and its audit entry, in bytes.
 pub fn payload(bench: &Bench, runtime: &Runtime) -> anyhow::Result<usize> {
-    let mut mails = Mails { ids: SeededIds::new(1), made: 1 << 40, delay: Span::from_secs(30) };
+    let mut mails = Mails { ids: SeededIds::new(1), made: 1 << 40, ..Mails::new(Span::from_secs(30)) };
     let admission = mails.next()?;
     let action = admission.action.bytes().len();
     runtime.block_on(bench.store.admit(admission))?;

@@ -1,12 +1,13 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
-//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, `gateway`, or
-//! `all`); prints its table, and with
+//! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, `gateway`,
+//! `approvals`, `mcp`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
 #![expect(clippy::disallowed_methods, reason = "a tool that measures: real time and environment")]
 
+mod approvals;
 mod audit;
 mod content;
 mod content_leak;
@@ -15,6 +16,7 @@ mod floor;
 mod gateway;
 mod load;
 mod machine;
+mod mcp;
 #[cfg(feature = "peers")]
 mod policy;
 mod queue;
@@ -30,9 +32,13 @@ use anyhow::{Context as _, bail};
 use report::Section;
 
 const USAGE: &str =
-    "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | all] [--report FILE]";
+    "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | all] [--report FILE]";
 
 fn main() -> ExitCode {
+    // A gateway that is measured may have workers, and where our own program is not built they are this one.
+    if std::env::args_os().nth(1).is_some_and(|role| role == "worker") {
+        return sluice_worker::run();
+    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         // A figure below its target is a finding, not a failure of the measurement; it is printed and kept.
@@ -70,7 +76,8 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 9] = ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway"];
+const SECTIONS: [&str; 11] =
+    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway", "approvals", "mcp"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -101,6 +108,8 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "leak" => content_leak::measure(),
         "content" => content::measure(),
         "gateway" => gateway::measure(),
+        "approvals" => approvals::measure(),
+        "mcp" => mcp::measure(),
         #[cfg(feature = "peers")]
         "policy" => policy::measure(),
         other => bail!("`{other}` was not built: it needs the feature `peers`"),

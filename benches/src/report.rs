@@ -153,7 +153,7 @@ fn merged(old: &str, machine: &str, section: &Section) -> String {
 }
 
 /// The sections of the report, in reading order.
-pub const ORDER: [&str; 9] = [
+pub const ORDER: [&str; 11] = [
     "Admitting writes",
     "The audit log",
     "From due to done",
@@ -163,6 +163,8 @@ pub const ORDER: [&str; 9] = [
     "Leak scan",
     "Content",
     "The gateway over HTTP",
+    "The approval gate",
+    "Mounted servers",
 ];
 
 const HEAD: &str = "

@@ -56,6 +56,18 @@ impl Crowd {
 
     /// Has all requests answered; any other status than the wanted one is an error.
     pub fn run(&mut self, runtime: &Runtime, requests: Vec<Vec<u8>>, wanted: u16) -> anyhow::Result<Run> {
+        self.talk(runtime, requests, wanted, |_| None)
+    }
+
+    /// The same, and where `then` makes a request of an answer, that is sent next on the same connection and has to be
+    /// answered with 200. Every request is timed by itself.
+    pub fn talk(
+        &mut self,
+        runtime: &Runtime,
+        requests: Vec<Vec<u8>>,
+        wanted: u16,
+        then: fn(&str) -> Option<Vec<u8>>,
+    ) -> anyhow::Result<Run> {
         let queue = Arc::new(Mutex::new(VecDeque::from(requests)));
         let streams = std::mem::take(&mut self.streams);
         let began = Instant::now();
@@ -72,8 +84,14 @@ impl Crowd {
                         let asked = Instant::now();
                         let status = exchange(&mut stream, &request, &mut buffer).await?;
                         millis.push(asked.elapsed().as_secs_f64() * 1e3);
-                        let text = String::from_utf8_lossy(&buffer);
+                        let text = String::from_utf8_lossy(&buffer).into_owned();
                         anyhow::ensure!(status == wanted, "answered {status} instead of {wanted}: {text}");
+                        let Some(request) = then(&text) else { continue };
+                        let asked = Instant::now();
+                        let status = exchange(&mut stream, &request, &mut buffer).await?;
+                        millis.push(asked.elapsed().as_secs_f64() * 1e3);
+                        let text = String::from_utf8_lossy(&buffer);
+                        anyhow::ensure!(status == 200, "then answered {status}: {text}");
                     }
                 });
             }
@@ -100,8 +118,12 @@ pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u
         let Some(end) = buffer.windows(4).position(|part| part == b"\r\n\r\n") else { continue };
         let head = std::str::from_utf8(buffer.get(..end).unwrap_or_default())?.to_ascii_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-        let length: usize = length.context("an answer without a length")?.trim().parse()?;
-        if buffer.len() >= end + 4 + length {
+        let whole = match length {
+            Some(length) => buffer.len() >= end + 4 + length.trim().parse::<usize>()?,
+            // In pieces: the last one is empty.
+            None => buffer.ends_with(b"\r\n0\r\n\r\n"),
+        };
+        if whole {
             return Ok(head.split(' ').nth(1).context("no status")?.parse()?);
         }
     }

@@ -80,6 +80,11 @@ impl Clock for Standing {
 impl Folder {
     /// Made, with one agent and one operator.
     pub fn new(runtime: &Runtime, engine: &Engine) -> anyhow::Result<Self> {
+        Self::with(runtime, engine, "")
+    }
+
+    /// The same with more lines of configuration.
+    pub fn with(runtime: &Runtime, engine: &Engine, more: &str) -> anyhow::Result<Self> {
         let folder = load::folder()?;
         let root = folder.path();
         std::fs::create_dir_all(root.join("policies/agents"))?;
@@ -97,7 +102,7 @@ impl Folder {
         let config = format!(
             "node: bench\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\ndata: data\npolicies: policies\nlog: {{level: error}}\n\
              disk: {{low: 1MB/0%, stop: 1MB/0%}}\nholds: {{delays: {{\"alerts.*\": 1h}}}}\n\
-             batch: {{services: {{alerts: {{limit: 1000000}}}}}}\n{database}"
+             batch: {{services: {{alerts: {{limit: 1000000}}}}}}\n{database}{more}"
         );
         std::fs::write(root.join("sluice.yaml"), config)?;
         let store = match engine {

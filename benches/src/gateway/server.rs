@@ -7,8 +7,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -20,6 +20,7 @@ use axum::routing::{get, post};
 use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
 use sluice_gateway::config::{Around, Config};
 use sluice_gateway::open::{World, open};
+use sluice_gateway::workers::Program;
 use sluice_gateway::{Phase, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -81,11 +82,15 @@ pub fn config(folder: &Path) -> anyhow::Result<Config> {
     Ok(loaded.map_err(|error| anyhow::anyhow!("{error:?}"))?.0)
 }
 
-/// The role of the gateway.
-pub fn gateway(folder: &Path) -> anyhow::Result<()> {
+/// The role of the gateway; with workers, if their program is given.
+pub fn gateway(folder: &Path, workers: Option<&Path>) -> anyhow::Result<()> {
     let config = config(folder)?;
     load::runtime()?.block_on(async {
-        let (gw, _) = open(config, &world(Arc::new(RealClock(Instant::now())))).await?;
+        let world = world(Arc::new(RealClock(Instant::now())));
+        let (gw, _) = open(config, &world).await?;
+        if let Some(program) = workers {
+            gw.workers.open(Program::at(program)?, &gw.config, Arc::clone(&world.clock))?;
+        }
         let bound = serve::bind(&gw).await?;
         let addresses = format!("{} {}", bound.address()?, bound.stop_address()?);
         let (tell, told) = watch::channel(false);
@@ -106,7 +111,7 @@ pub fn gateway(folder: &Path) -> anyhow::Result<()> {
 /// What the axum handler inserts into.
 #[derive(Clone)]
 enum Rows {
-    File(sqlite::Door),
+    File(sqlite::Door, Arc<Mutex<rusqlite::Connection>>),
     Server(Arc<postgres::Floor>, Arc<AtomicUsize>),
 }
 
@@ -117,9 +122,14 @@ pub fn floor(engine: &str) -> anyhow::Result<()> {
             let floor = postgres::Floor::at(engine, CONNECTIONS).await?;
             Rows::Server(Arc::new(floor), Arc::default())
         } else {
-            Rows::File(sqlite::Floor::rows(Path::new(engine))?.forever()?)
+            let door = sqlite::Floor::rows(Path::new(engine))?.forever()?;
+            Rows::File(door, Arc::new(Mutex::new(rusqlite::Connection::open(engine)?)))
         };
-        let app = Router::new().route("/", get(async || "hello")).route("/insert", post(insert)).with_state(rows);
+        let app = Router::new()
+            .route("/", get(async || "hello"))
+            .route("/insert", post(insert))
+            .route("/rows/{id}", get(row));
+        let app = app.with_state(rows);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         say(&format!("{address} {address}"))?;
@@ -136,28 +146,40 @@ pub fn floor(engine: &str) -> anyhow::Result<()> {
 }
 
 /// One row, durable; nothing else.
-async fn insert(State(rows): State<Rows>, body: Bytes) -> (StatusCode, &'static str) {
-    let row = Bare { id: RealIds.mint().to_be_bytes(), body: body.to_vec() };
+async fn insert(State(rows): State<Rows>, body: Bytes) -> (StatusCode, String) {
+    let id = RealIds.mint();
+    let row = Bare { id: id.to_be_bytes(), body: body.to_vec() };
     let done = match rows {
-        Rows::File(door) => door.insert(row).await,
+        Rows::File(door, _) => door.insert(row).await,
         Rows::Server(floor, next) => match floor.inserter(next.fetch_add(1, Ordering::Relaxed)) {
             Ok(inserter) => inserter.insert(row).await,
             Err(error) => Err(error),
         },
     };
     match done {
-        Ok(()) => (StatusCode::ACCEPTED, "{\"status\":\"held\"}"),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+        Ok(()) => (StatusCode::ACCEPTED, format!("{{\"status\":\"held\",\"id\":\"{id:032x}\"}}")),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
     }
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+/// One row, read by its id.
+async fn row(State(rows): State<Rows>, axum::extract::Path(id): axum::extract::Path<String>) -> (StatusCode, Vec<u8>) {
+    let Rows::File(_, connection) = rows else { return (StatusCode::NOT_IMPLEMENTED, Vec::new()) };
+    let id = u128::from_str_radix(&id, 16).unwrap_or(0).to_be_bytes();
+    let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = connection
+        .prepare_cached("SELECT body FROM jobs WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([id.as_slice()], |row| row.get(0)));
+    found.map_or((StatusCode::NOT_FOUND, Vec::new()), |body| (StatusCode::OK, body))
+}
+
+pub fn say(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-fn until_closed() {
+pub fn until_closed() {
     let mut rest = Vec::new();
     let _closed = std::io::stdin().read_to_end(&mut rest);
 }
@@ -177,12 +199,18 @@ impl Child {
         Self::start(&["gateway", &folder.display().to_string()])
     }
 
+    /// The gateway of this folder, with workers of this program.
+    pub fn gateway_with(folder: &Path, workers: &Path) -> anyhow::Result<Self> {
+        Self::start(&["gateway", &folder.display().to_string(), &workers.display().to_string()])
+    }
+
     /// The floor on this engine.
     pub fn floor(engine: &Engine) -> anyhow::Result<Self> {
         Self::start(&["floor", &engine.floor()])
     }
 
-    fn start(words: &[&str]) -> anyhow::Result<Self> {
+    /// Whatever these words name.
+    pub fn start(words: &[&str]) -> anyhow::Result<Self> {
         let began = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -215,6 +243,14 @@ impl Child {
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks: u64 = [11, 12].iter().filter_map(|place| fields.get(*place)?.parse::<u64>().ok()).sum();
         Ok(Duration::from_nanos(nanos).max(Duration::from_millis(ticks * 10)))
+    }
+
+    /// The same with that of all children it has buried, in hundredths of a second.
+    pub fn processor_of_all(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks: u64 = [11, 12, 13, 14].iter().filter_map(|place| fields.get(*place)?.parse::<u64>().ok()).sum();
+        Ok(Duration::from_millis(ticks * 10))
     }
 
     /// Memory in MB: now (`VmRSS`) or at most (`VmHWM`).

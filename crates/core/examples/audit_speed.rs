@@ -75,7 +75,7 @@ fn main() {
     let (time, ()) = timed(|| {
         for seq in 0..count {
             let at = Timestamp::from_millis(1_730_000_000_000 + i64::try_from(seq).unwrap());
-            let sealed = head.seal(&log, at, fact(&log, seq));
+            let sealed = head.seal(&log, at, &fact(&log, seq));
             frontier.append(sealed.hash, |level, _, hash| memory.0.get_mut(usize::from(level / 8)).unwrap().push(hash));
             export::write_entry(&mut entries, &sealed.hash, &sealed.body).unwrap();
             bodies.extend_from_slice(&sealed.body);

@@ -70,9 +70,17 @@ pub struct Mail {
     /// Whether its body was too large to be kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Ids of findings for which it is withheld from agents; empty when it is not.
+    /// Rules for which it is withheld from agents; empty when it is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<String>,
+    /// How much it looks like an attack on agents, in thousandths.
+    #[serde(default, skip_serializing_if = "is_nought")]
+    pub score: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what the derive hands over")]
+fn is_nought(score: &u32) -> bool {
+    *score == 0
 }
 
 impl Mail {

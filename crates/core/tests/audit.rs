@@ -104,7 +104,7 @@ impl World {
         };
         for seq in 0..size {
             let at = Timestamp::from_millis(1_730_000_000_000 + seq as i64);
-            let sealed = world.head.seal(&world.log, at, fact(&world.log, salt, seq));
+            let sealed = world.head.seal(&world.log, at, &fact(&world.log, salt, seq));
             let kept = &mut world.kept;
             world.frontier.append(sealed.hash, |level, _, hash| kept[usize::from(level / 8)].push(hash));
             world.entries.push(sealed);

@@ -14,6 +14,7 @@ mod manifest;
 mod search;
 mod sync;
 mod view;
+mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -15,16 +15,14 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Met;
-use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Span, Timestamp};
+use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Timestamp};
 use sluice_store::{Finding, Observation, Store, StoreError};
 
 use crate::config::Content;
 use crate::services::Work;
 use crate::vault::Vault;
-use crate::workers::{Alone, End, Job, Limits, Order, Outcome, Workers};
+use crate::workers::{End, Job, Outcome, Workers};
 
-/// How long one item may take.
-const SLOWEST: Span = Span::from_secs(5);
 /// The kind of job that reads it.
 const KIND: &str = "content.clean";
 /// The score from which an item that is shown nevertheless taints its session, in thousandths.
@@ -207,32 +205,81 @@ impl Intake {
             Some(reader) => Some(self.session_of(reader).await?),
             None => None,
         };
-        let hash = hash_of(item);
         // A detector that is switched off has no say at all, here or about the session.
-        let withhold = threshold.filter(|threshold| score >= *threshold);
-        let released = match withhold {
-            Some(_) => self.ground.store.released_like(item.service.clone(), hash, item.at).await.map_err(refusal)?,
-            None => None,
-        };
-        match (withhold, &released) {
-            (Some(threshold), None) => {
-                let id = FindingId::mint(self.ground.ids.as_ref());
-                self.keep(item, &cleaned, Kept { id, session, threshold, score, hash }).await?;
-                return Ok(Taken::Clean(stub::instead_of(id, item, cleaned)));
+        match threshold {
+            Some(threshold) if score >= threshold => {
+                if let Some(id) = self.kept_from(item, &cleaned, session, threshold).await? {
+                    return Ok(Taken::Clean(stub::instead_of(id, item, cleaned)));
+                }
             }
-            (None, _) if threshold.is_some() && score >= SUSPECT => {
+            Some(_) if score >= SUSPECT => {
                 if let Some(session) = session {
                     let code = "content.suspect".to_owned();
                     self.ground.store.taint_session(session, code).await.map_err(refusal)?;
                 }
             }
-            (None, _) | (Some(_), Some(_)) => {}
+            Some(_) | None => {}
         }
         if let (Some(session), Some(reader)) = (session, &item.reader) {
             let source = format!("{}: {}", item.service, cut(&item.source));
             self.observe(session, reader.call, source, &shown(item, &cleaned)).await?;
         }
         Ok(Taken::Clean(cleaned))
+    }
+
+    /// An agent asks for an item of a copy in which it is withheld. Gives the finding under which it is kept; nothing
+    /// if a person has released it, or its service's items are not withheld any more.
+    ///
+    /// # Errors
+    /// When what became of it could not be recorded.
+    pub async fn asked_for(&self, item: &Incoming, copied: &Cleaned) -> Result<Option<FindingId>, Refusal> {
+        let Some(threshold) = self.ground.settings.threshold_of(&item.service) else { return Ok(None) };
+        let session = match &item.reader {
+            Some(reader) => Some(self.session_of(reader).await?),
+            None => None,
+        };
+        self.kept_from(item, copied, session, threshold).await
+    }
+
+    /// Whether a person has released an item, or its service's items are not withheld any more.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub async fn is_released(&self, item: &Incoming) -> Result<bool, Refusal> {
+        if self.ground.settings.threshold_of(&item.service).is_none() {
+            return Ok(true);
+        }
+        let (service, hash) = (item.service.clone(), hash_of(item));
+        Ok(self.ground.store.released_like(service, hash, item.at).await.map_err(refusal)?.is_some())
+    }
+
+    /// Whether a service's item of this score, in thousandths, is withheld.
+    #[must_use]
+    pub fn withholds(&self, service: &ServiceName, score: u32) -> bool {
+        self.ground.settings.threshold_of(service).is_some_and(|threshold| score >= threshold)
+    }
+
+    /// Keeps an item from its reader unless a person has released it. Asking for it again finds the same finding.
+    async fn kept_from(
+        &self,
+        item: &Incoming,
+        cleaned: &Cleaned,
+        session: Option<SessionId>,
+        threshold: u32,
+    ) -> Result<Option<FindingId>, Refusal> {
+        let (store, hash) = (&self.ground.store, hash_of(item));
+        if store.released_like(item.service.clone(), hash, item.at).await.map_err(refusal)?.is_some() {
+            return Ok(None);
+        }
+        if let Some(session) = session {
+            let open = store.withheld_like(item.service.clone(), hash, session, item.at).await.map_err(refusal)?;
+            if let Some(finding) = open {
+                return Ok(Some(finding.id));
+            }
+        }
+        let (id, score) = (FindingId::mint(self.ground.ids.as_ref()), thousandths(cleaned.score));
+        self.keep(item, cleaned, Kept { id, session, threshold, score, hash }).await?;
+        Ok(Some(id))
     }
 
     /// Notes what an agent is about to be given by a service that has cleaned it already: a copy of a mailbox, a proxy.
@@ -374,14 +421,12 @@ impl Cleaner for Workers {
             });
             let payload = json!({"declared": item.declared, "beside": item.beside, "envelope": envelope});
             let job = Job { kind: KIND.into(), payload, attachments: vec![item.bytes.clone()] };
-            let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
-            let order = Order { job, scratch: None, limits: Some(limits), mode: None };
             let unread = |why: &str| Refusal::new(Code::ContentUnread).with_text(why);
-            match self.run(order, Alone).await {
+            match self.read(job).await {
                 Err(error) => Err(unread("no worker could be started to read the item").because(error)),
-                Ok((End::CutOff { .. }, _)) => Err(unread("the item took too long to read")),
-                Ok((End::Crashed(_), _)) => Err(unread("the worker that read the item broke")),
-                Ok((End::Clean(done), _)) => match done.report.outcome {
+                Ok(End::CutOff { .. }) => Err(unread("the item took too long to read")),
+                Ok(End::Crashed(_)) => Err(unread("the worker that read the item broke")),
+                Ok(End::Clean(done)) => match done.report.outcome {
                     Outcome::Done(said) => {
                         heard(said, done.report.attachments).ok_or_else(|| unread("the worker reported nonsense"))
                     }

@@ -51,6 +51,7 @@ pub struct Inside {
     socket: ManuallyDrop<OwnedFd>,
     decoder: Decoder,
     scratch: Option<ManuallyDrop<OwnedFd>>,
+    waits: bool,
 }
 
 /// Locks this process in. The first thing a worker does; there must be one thread only.
@@ -59,7 +60,8 @@ pub struct Inside {
 /// There is no gateway, or a lock is missing that must not be.
 pub fn enter() -> Result<Inside, WorkerError> {
     let socket = descriptors::frames().map_err(|_| WorkerError::NoParent)?;
-    let mut inside = Inside { socket: ManuallyDrop::new(socket), decoder: Decoder::default(), scratch: None };
+    let mut inside =
+        Inside { socket: ManuallyDrop::new(socket), decoder: Decoder::default(), scratch: None, waits: false };
     let terms = match inside.hear()? {
         ToWorker::Terms(terms) => terms,
         ToWorker::Job(_) | ToWorker::Reply(_) => return Err(Malformed::OutOfTurn.into()),
@@ -67,6 +69,7 @@ pub fn enter() -> Result<Inside, WorkerError> {
     if terms.scratch_bytes.is_some() {
         inside.scratch = Some(ManuallyDrop::new(descriptors::scratch()?));
     }
+    inside.waits = terms.waits;
     let layers = lock(&terms, inside.scratch.as_deref());
     let suffice = layers.suffice(terms.mode);
     inside.say(ToGateway::Locked(Locked { layers }))?;
@@ -125,6 +128,12 @@ fn end_on_abort() {
 }
 
 impl Inside {
+    /// Whether the job comes later, so that there is time to get ready.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// The one job.
     ///
     /// # Errors

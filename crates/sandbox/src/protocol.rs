@@ -43,6 +43,9 @@ pub struct Terms {
     pub scratch_bytes: Option<u64>,
     /// Whether the parent could give it namespaces, and if not, why.
     pub namespaces: Result<(), String>,
+    /// Its job comes later: what it can get ready without it, it may get ready now.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// One job.

@@ -17,6 +17,7 @@ pub(crate) mod egress;
 pub(crate) mod events;
 pub(crate) mod findings;
 pub(crate) mod freeze;
+pub(crate) mod help;
 pub(crate) mod holds;
 pub(crate) mod hook;
 pub(crate) mod init;
@@ -31,6 +32,7 @@ pub(crate) mod screen;
 pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod services;
+pub(crate) mod sessions;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod vault;
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     Alerts(alerts::Alerts),
     /// List, show and release what was kept from agents
     Findings(findings::Findings),
+    /// List sessions of agents, lift a taint, end one
+    Sessions(sessions::Sessions),
     /// Speak MCP on standard input and output, for clients that start programs
     Mcp(mcp::Mcp),
     /// Put the gate into a client's configuration
@@ -120,6 +124,8 @@ pub(crate) enum Command {
     Completions(about::Completions),
     /// Print the manual page, or write all pages to a directory
     Man(about::Man),
+    /// Explain a command, or a thing that matters
+    Help(help::Help),
     /// Print the version
     Version(about::Version),
 }
@@ -153,6 +159,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Mounts(mounts) => mounts.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Findings(findings) => findings.run(screen),
+        Command::Sessions(sessions) => sessions.run(screen),
         Command::Mcp(mcp) => mcp.run(screen),
         Command::Setup(setup) => setup.run(screen),
         Command::Hook(hook) => hook.run(screen),
@@ -165,6 +172,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Complete(complete) => complete.run(screen),
         Command::Completions(completions) => completions.run(screen),
         Command::Man(man) => man.run(screen),
+        Command::Help(help) => help.run(screen),
         Command::Version(version) => version.run(screen),
     }
 }

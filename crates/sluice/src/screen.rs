@@ -9,6 +9,8 @@ use sluice_core::Tier;
 use sluice_core::policy::{Fault, Severity};
 
 use crate::failure::{Exit, Failure};
+use crate::pager;
+use crate::shape;
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -21,48 +23,79 @@ pub(crate) enum Color {
     Never,
 }
 
+/// `--output`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// Columns, as wide as the terminal
+    Table,
+    /// Columns, nothing shortened
+    Wide,
+    /// The answer of the API
+    Json,
+    /// One line of JSON for each entry
+    Jsonl,
+    /// The answer of the API, as YAML
+    Yaml,
+    /// Only the ids
+    Id,
+}
+
+impl Output {
+    /// Whether it is the API's answer in some shape, not something drawn for people.
+    pub(crate) const fn is_data(self) -> bool {
+        !matches!(self, Self::Table | Self::Wide)
+    }
+}
+
 /// Where a command prints.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Screen {
     quiet: bool,
+    output: Output,
+    /// Whether a person reads the data as it comes, through a pager or not.
+    terminal: bool,
+    width: Option<u16>,
 }
 
 impl Screen {
-    pub(crate) fn new(color: Color, quiet: bool) -> Self {
+    pub(crate) fn new(color: Color, quiet: bool, output: Output) -> Self {
         // `Auto` leaves NO_COLOR, CLICOLOR_FORCE and TERM to the stream.
         match color {
             Color::Auto => {}
             Color::Always => anstream::ColorChoice::Always.write_global(),
             Color::Never => anstream::ColorChoice::Never.write_global(),
         }
-        Self { quiet }
+        let terminal = io::stdout().is_terminal();
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let width = size.map(|size| size.ws_col).filter(|width| terminal && *width > 0);
+        Self { quiet, output, terminal, width }
     }
 
     /// A line of data.
     pub(crate) fn line(&self, text: impl Display) -> io::Result<()> {
-        writeln!(anstream::stdout().lock(), "{text}")
+        pager::print(format_args!("{text}\n")).unwrap_or_else(|| writeln!(anstream::stdout().lock(), "{text}"))
     }
 
     /// Data as it is, without a line end.
     pub(crate) fn raw(&self, text: &[u8]) -> io::Result<()> {
-        io::stdout().lock().write_all(text)
+        let paged = std::str::from_utf8(text).ok().and_then(|text| pager::print(format_args!("{text}")));
+        paged.unwrap_or_else(|| io::stdout().lock().write_all(text))
     }
 
     /// Data for machines.
     pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
-        self.line(text)
+        let value = serde_json::to_value(value).map_err(io::Error::other)?;
+        self.raw(shape::of(&value, self.output)?.as_bytes())
     }
 
     /// Whether a person reads the data as it comes.
     pub(crate) fn is_terminal(&self) -> bool {
-        io::stdout().is_terminal()
+        self.terminal
     }
 
-    /// How wide the terminal is; nothing where the data goes elsewhere.
+    /// How wide the terminal is; nothing where the data goes elsewhere or must not be shortened.
     pub(crate) fn width(&self) -> Option<u16> {
-        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-        (self.is_terminal() && size.ws_col > 0).then_some(size.ws_col)
+        self.width.filter(|_| self.output != Output::Wide)
     }
 
     /// Begins anew: on a terminal at its top, elsewhere after an empty line.

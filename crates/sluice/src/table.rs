@@ -68,7 +68,7 @@ fn briefly(cell: String) -> String {
 
 /// Ids as they are shown: whole where something else reads, on a terminal as short as they stay unique.
 pub(crate) fn short_ids(screen: &Screen, ids: &[String]) -> Vec<String> {
-    if !screen.is_terminal() {
+    if screen.width().is_none() {
         return ids.to_vec();
     }
     shortened(ids)

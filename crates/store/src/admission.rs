@@ -5,6 +5,8 @@
 //! are one transaction; when the batch window trips, the writes of that agent and service that still
 //! wait go back to people too, all on one card.
 
+mod ready;
+
 use sluice_core::action::Action;
 use sluice_core::approval::{Approval, ApprovalState, Subject};
 use sluice_core::audit::{Fact, commit};
@@ -19,13 +21,15 @@ use crate::ahead::Ahead;
 use crate::allowances;
 use crate::approvals;
 use crate::counters::{self, Counter};
-use crate::desk::{Desk, UseCase};
+use crate::desk::Desk;
 use crate::error::StoreError;
 use crate::freezes;
-use crate::holds::{self, Why, columns};
+use crate::holds::{self, NewHold, Why, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::recent::DUPLICATE_SPAN;
 use crate::sql::{Row, Tx, Val, params};
+pub(crate) use ready::Admit;
+use ready::Rows;
 
 /// How long an idempotency key is remembered.
 const KEY_LIFE: Span = Span::from_hours(30 * 24);
@@ -175,13 +179,8 @@ const SIBLINGS: &str = columns!(
      AND h.approval IS NULL ORDER BY h.admitted_at, h.id /*lock*/"
 );
 
-impl UseCase for Admission {
-    type Out = Admitted;
-
-    fn turn(&self) -> Option<&AgentName> {
-        Some(self.action.agent())
-    }
-
+impl Admission {
+    /// Questions it will ask, in the order it asks them.
     fn foreseen(&self, now: Timestamp) -> Vec<Ahead> {
         let mut foreseen = vec![counters::turn_ahead(self.action.agent())];
         foreseen.extend(self.repeated_ahead(now));
@@ -194,7 +193,8 @@ impl UseCase for Admission {
         foreseen
     }
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Admitted, StoreError> {
+    /// Admits it. What was got ready is used if it still fits.
+    async fn admit<T: Tx>(&self, desk: &mut Desk<'_, T>, ready: Option<Rows>) -> Result<Admitted, StoreError> {
         let is_first = counters::take_turn(desk, self.action.agent()).await?;
         if let Some(again) = self.repeated(desk).await? {
             return Ok(again);
@@ -219,7 +219,7 @@ impl UseCase for Admission {
             None if needs_yes && !allowances::spend(desk, allowance, &self.action, self.session).await? => {
                 self.ask_alone(desk, raised.is_some())
             }
-            None => self.hold(desk, tier),
+            None => self.hold(desk, tier, ready),
         };
         self.count(desk);
         if is_first {
@@ -381,14 +381,10 @@ impl Admission {
         Admitted::Awaiting { hold: self.hold, approval: approval.id, expires_at, batch }
     }
 
-    fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>, tier: Tier) -> Admitted {
+    fn hold<T: Tx>(&self, desk: &mut Desk<'_, T>, tier: Tier, ready: Option<Rows>) -> Admitted {
         let not_before = desk.now + self.delay;
-        self.place(desk, HoldState::Held { not_before }, tier);
-        if tier == Tier::Notify {
-            let body = serde_json::json!({"call": self.call, "hold": self.hold, "agent": self.action.agent()});
-            let (id, topic) = (self.message, "call.notify".into());
-            outbox::put(desk, &Message { id, topic, severity: Severity::Info, body });
-        }
+        let rows = ready.filter(|rows| rows.tier == tier).unwrap_or_else(|| Rows::held(self, tier));
+        rows.put(desk, not_before);
         Admitted::Held { hold: self.hold, not_before }
     }
 
@@ -407,7 +403,17 @@ impl Admission {
     }
 
     fn place<T: Tx>(&self, desk: &mut Desk<'_, T>, state: HoldState, tier: Tier) -> Hold {
-        let hold = Hold {
+        let hold = self.new_hold(desk.now, state, tier);
+        NewHold::of(&hold, &self.record_key, &self.targets, self.reason.as_deref()).put(desk);
+        desk.record(self.placed(&hold));
+        if let Some(row) = self.key_row() {
+            remember(desk, row);
+        }
+        hold
+    }
+
+    fn new_hold(&self, now: Timestamp, state: HoldState, tier: Tier) -> Hold {
+        Hold {
             id: self.hold,
             call: self.call,
             session: self.session,
@@ -419,7 +425,7 @@ impl Admission {
             object_key: self.object_key.clone(),
             weight: self.weight,
             delay: self.delay,
-            admitted_at: desk.now,
+            admitted_at: now,
             state,
             version: 1,
             epoch: 0,
@@ -427,24 +433,25 @@ impl Admission {
             consent: None,
             handle: None,
             reverses: self.reverses,
-        };
-        holds::insert(desk, &hold, &self.record_key, &self.targets, self.reason.as_deref());
-        let mut fact = self.fact(&format!("hold.{}", hold.state.word()), tier);
+        }
+    }
+
+    /// What the record says of a new hold.
+    fn placed(&self, hold: &Hold) -> Fact {
+        let mut fact = self.fact(&format!("hold.{}", hold.state.word()), hold.tier);
         fact.hold = Some(hold.id);
         fact.to = Some(hold.state.word().to_owned());
         if let HoldState::AwaitingApproval { approval } = hold.state {
             fact.approval = Some(approval);
         }
         fact.commitments.insert("action".into(), commit(&self.record_key, self.action.bytes()));
-        desk.record(fact);
-        if let Some(key) = &self.idempotency_key {
-            let life = desk.now + KEY_LIFE;
-            desk.write(
-                REMEMBER,
-                params![self.action.agent(), key.as_str(), self.action.digest(), self.call, self.hold, life],
-            );
-        }
-        hold
+        fact
+    }
+
+    /// The row of [`REMEMBER`], but for how long.
+    fn key_row(&self) -> Option<Vec<Val>> {
+        let key = self.idempotency_key.as_deref()?;
+        Some(params![self.action.agent(), key, self.action.digest(), self.call, self.hold])
     }
 
     /// Refused for good. The key is not kept: a changed policy may answer differently.
@@ -493,4 +500,9 @@ impl Admission {
         let message = Message { id: self.message, topic: "approval.asked".into(), severity: Severity::Action, body };
         outbox::put(desk, &message);
     }
+}
+
+fn remember<T: Tx>(desk: &mut Desk<'_, T>, mut row: Vec<Val>) {
+    row.push((desk.now + KEY_LIFE).into());
+    desk.write(REMEMBER, row);
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::sql::{Row, Val};
+use crate::sql::{Row, Text, Val};
 use crate::touch::Touch;
 
 /// A question that can be asked early.
@@ -41,7 +41,7 @@ impl Ahead {
 #[derive(Debug, Default)]
 pub(crate) struct Foresight {
     answers: Vec<Option<(Ahead, Vec<Row>)>>,
-    by_question: HashMap<&'static str, HashMap<Vec<Val>, usize>>,
+    by_question: HashMap<Text, HashMap<Vec<Val>, usize>>,
     by_table: HashMap<&'static str, Vec<usize>>,
 }
 
@@ -55,7 +55,7 @@ impl Foresight {
 
     /// The answer, if it still holds.
     pub fn answer(&self, sql: &'static str, params: &[Val]) -> Option<Vec<Row>> {
-        let place = *self.by_question.get(sql)?.get(params)?;
+        let place = *self.by_question.get(&Text(sql))?.get(params)?;
         let (_, rows) = self.answers.get(place)?.as_ref()?;
         Some(rows.clone())
     }
@@ -66,7 +66,7 @@ impl Foresight {
         for (table, _) in &ahead.rests_on {
             self.by_table.entry(table).or_default().push(place);
         }
-        self.by_question.entry(ahead.sql).or_default().insert(ahead.params.clone(), place);
+        self.by_question.entry(Text(ahead.sql)).or_default().insert(ahead.params.clone(), place);
         self.answers.push(Some((ahead, rows)));
     }
 

@@ -67,16 +67,22 @@ impl Counter<'_> {
 
     /// Counts something now.
     pub fn bump<T: Tx>(&self, desk: &mut Desk<'_, T>, weight: u32) {
-        let slot = self.window.slot_of(desk.now);
+        let row = self.bumped(desk.now, weight);
+        desk.write(BUMP, row);
+    }
+
+    /// The row of [`BUMP`].
+    fn bumped(&self, now: Timestamp, weight: u32) -> Vec<Val> {
+        let slot = self.window.slot_of(now);
         // A slot counts until all of it is older than the window: never longer than this.
-        let until = desk.now + self.window.span + self.window.span;
-        desk.write(BUMP, params![self.kind, self.agent, self.name, slot, weight, until]);
+        let until = now + self.window.span + self.window.span;
+        params![self.kind, self.agent, self.name, slot, weight, until]
     }
 }
 
 /// What [`USED`] says after a [`BUMP`] of the same counter: so much more, if its slot is still in the window.
 fn counted(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
-    let ([kind, agent, name, Val::Int(oldest)], [a_kind, of_agent, a_name, Val::Int(slot), Val::Int(weight)]) =
+    let ([kind, agent, name, Val::Int(oldest)], [a_kind, of_agent, a_name, Val::Int(slot), Val::Int(weight), _until]) =
         (asked, bumped)
     else {
         return false;
@@ -120,7 +126,7 @@ mod tests {
         let asked = params!["batch", "a", "email", 10_i64];
         let after = |kind: &str, slot: i64, weight: i64| {
             let mut rows = [Row(params![5_i64])];
-            let known = counted(&asked, &params![kind, "a", "email", slot, weight], &mut rows);
+            let known = counted(&asked, &params![kind, "a", "email", slot, weight, 0_i64], &mut rows);
             let [Row(sum)] = rows;
             known.then_some(sum)
         };
@@ -128,5 +134,17 @@ mod tests {
         assert_eq!(after("batch", 9, 3), Some(params![5_i64]));
         assert_eq!(after("rate", 10, 3), None);
         assert_eq!(after("batch", 10, i64::MAX), None);
+    }
+
+    #[test]
+    fn a_count_follows_the_change_that_counting_makes() {
+        let (agent, window, now) = (AgentName::new("a").unwrap(), Window::default(), Timestamp::from_millis(5_000_000));
+        let counter = Counter { kind: BATCH, agent: &agent, name: "email", window: &window };
+        let asked = counter.used_ahead(now);
+        let mut rows = [Row(params![5_i64])];
+        let follows = asked.follows.unwrap();
+        assert!(follows.sql == BUMP && (follows.then)(&asked.params, &counter.bumped(now, 3), &mut rows));
+        let [Row(sum)] = rows;
+        assert_eq!(sum, params![8_i64]);
     }
 }

@@ -5,7 +5,7 @@
 //! handed out only after they are durable. A use case that refuses leaves nothing behind.
 
 use futures_util::future::LocalBoxFuture;
-use sluice_core::audit::{Fact, Head};
+use sluice_core::audit::{Fact, Head, Told};
 use sluice_core::{Actor, AgentName, NodeName, Timestamp};
 use tokio::sync::oneshot;
 
@@ -43,7 +43,7 @@ pub(crate) struct Desk<'a, T> {
     pub node: &'a NodeName,
     /// Since its how-manieth start.
     pub life: u64,
-    facts: Vec<Fact>,
+    facts: Vec<Told>,
     writes: Vec<Write>,
 }
 
@@ -74,6 +74,11 @@ impl<T: Tx> Desk<'_, T> {
 
     /// What the record will say.
     pub fn record(&mut self, fact: Fact) {
+        self.facts.push(fact.told());
+    }
+
+    /// The same, written down before.
+    pub fn record_told(&mut self, fact: Told) {
         self.facts.push(fact);
     }
 
@@ -161,7 +166,7 @@ pub(crate) async fn perform<U: UseCase, T: Tx>(
     };
     let Desk { facts, mut writes, .. } = desk;
     for fact in facts {
-        let sealed = group.head.seal(&group.log, group.now, fact);
+        let sealed = group.head.seal_told(&group.log, group.now, &fact);
         let params = params![&group.log, sealed.seq, sealed.hash, sealed.body];
         writes.push(Write { sql: APPEND, params, exactly_one: false });
     }

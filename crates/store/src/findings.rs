@@ -29,6 +29,9 @@ const PAGE: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 const PAGE_OPEN: &str = select!("WHERE id < ?1 AND released_at IS NULL ORDER BY id DESC LIMIT ?2");
 const RELEASED: &str =
     select!("WHERE service = ?1 AND hash = ?2 AND released_at IS NOT NULL AND until > ?3 ORDER BY id DESC LIMIT 1");
+const OPEN: &str = select!(
+    "WHERE service = ?1 AND hash = ?2 AND session = ?3 AND released_at IS NULL AND until > ?4 ORDER BY id DESC LIMIT 1"
+);
 const UNDER: &str = select!("WHERE root = ?1 ORDER BY id LIMIT 1000");
 const INSERT: &str = "INSERT INTO findings (id, found_at, service, source, author, agent, session, call, score, threshold, \
      notes, bytes, hash, root, wrapped, sealed, until) \
@@ -217,6 +220,7 @@ enum Wanted {
     One(FindingId),
     Page { open: bool, before: Option<FindingId>, limit: u32 },
     Released { service: ServiceName, hash: [u8; 32], now: Timestamp },
+    Open { service: ServiceName, hash: [u8; 32], session: SessionId, now: Timestamp },
     Under(String),
 }
 
@@ -231,6 +235,9 @@ impl Query for Wanted {
             }
             Self::Released { service, hash, now } => {
                 tx.rows(RELEASED, &params![service, hash.as_slice(), *now]).await?
+            }
+            Self::Open { service, hash, session, now } => {
+                tx.rows(OPEN, &params![service, hash.as_slice(), *session, *now]).await?
             }
             Self::Under(root) => tx.rows(UNDER, &params![root.as_str()]).await?,
         };
@@ -322,6 +329,20 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<Finding>, StoreError> {
         Ok(self.ask(Wanted::Released { service, hash, now }).await?.into_iter().next())
+    }
+
+    /// The finding under which these very bytes of this service are kept from a session already.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn withheld_like(
+        &self,
+        service: ServiceName,
+        hash: [u8; 32],
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<Option<Finding>, StoreError> {
+        Ok(self.ask(Wanted::Open { service, hash, session, now }).await?.into_iter().next())
     }
 
     /// Items sealed under a root key, some at a time.

@@ -1,5 +1,6 @@
 //! Held writes as rows: reading them back into states that cannot lie, and moving them.
 
+use sluice_core::action::Action;
 use sluice_core::audit::Fact;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Phase, Staleness};
@@ -126,22 +127,26 @@ pub(crate) fn save<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, before: u64) {
     desk.write_one(MOVED, params);
 }
 
-/// Writes a new hold and its content.
-pub(crate) fn insert<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    hold: &Hold,
-    record_key: &[u8; 32],
-    targets: &[Traced],
-    reason: Option<&str>,
-) {
-    let (approval, not_before) = match &hold.state {
-        HoldState::AwaitingApproval { approval } => (Some(*approval), None),
-        HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
-        _ => (hold.consent, None),
-    };
-    desk.write(
-        INSERT,
-        params![
+/// A new hold as its two rows.
+#[derive(Debug)]
+pub(crate) struct NewHold {
+    hold: Vec<Val>,
+    content: Vec<Val>,
+    action: Action,
+}
+
+/// Where [`INSERT`] has the times that are known only when it is made.
+const ADMITTED_AT: usize = 12;
+const NOT_BEFORE: usize = 20;
+
+impl NewHold {
+    pub fn of(hold: &Hold, record_key: &[u8; 32], targets: &[Traced], reason: Option<&str>) -> Self {
+        let (approval, not_before) = match &hold.state {
+            HoldState::AwaitingApproval { approval } => (Some(*approval), None),
+            HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
+            _ => (hold.consent, None),
+        };
+        let row = params![
             hold.id,
             hold.call,
             hold.session,
@@ -163,10 +168,27 @@ pub(crate) fn insert<T: Tx>(
             approval,
             hold.handle.as_deref(),
             not_before,
-        ],
-    );
-    seen::keep(&hold.action);
-    desk.write(CONTENT, params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets), reason]);
+        ];
+        let content = params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets), reason];
+        Self { hold: row, content, action: hold.action.clone() }
+    }
+
+    /// The same, admitted at this time and held until that one.
+    pub fn held(mut self, admitted_at: Timestamp, not_before: Timestamp) -> Self {
+        for (place, time) in [(ADMITTED_AT, admitted_at), (NOT_BEFORE, not_before)] {
+            if let Some(column) = self.hold.get_mut(place) {
+                *column = time.into();
+            }
+        }
+        self
+    }
+
+    /// Leaves both rows on the desk.
+    pub fn put<T: Tx>(self, desk: &mut Desk<'_, T>) {
+        seen::keep(&self.action);
+        desk.write(INSERT, self.hold);
+        desk.write(CONTENT, self.content);
+    }
 }
 
 /// Digest, time and id, if this change is a new hold.
@@ -174,7 +196,7 @@ pub(crate) fn inserted(write: &Write) -> Option<(&[u8], Timestamp, u128)> {
     if write.sql != INSERT {
         return None;
     }
-    match (write.params.first(), write.params.get(5), write.params.get(12)) {
+    match (write.params.first(), write.params.get(5), write.params.get(ADMITTED_AT)) {
         (Some(Val::Blob(id)), Some(Val::Blob(digest)), Some(Val::Int(at))) => {
             let id = u128::from_be_bytes(id.as_slice().try_into().ok()?);
             Some((digest, Timestamp::from_millis(*at), id))

@@ -33,6 +33,7 @@ mod mounts;
 mod outbox;
 mod people;
 mod policies;
+mod porter;
 mod postgres;
 mod proxies;
 mod prune;
@@ -92,7 +93,7 @@ pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use requests::{Filed, NewRequest, Received, Request};
 pub use rollbacks::Point;
-pub use sessions::Session;
+pub use sessions::{Session, SessionFilter};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
@@ -278,7 +279,7 @@ impl Store {
     /// # Errors
     /// When it is frozen, a duplicate, or cannot be recorded.
     pub async fn admit(&self, admission: Admission) -> Result<Admitted, StoreError> {
-        self.submit(admission).await
+        self.submit(admission::Admit::new(admission)).await
     }
 
     /// Decides a question.

@@ -7,7 +7,7 @@ use sluice_core::ids::MessageId;
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{Row, Tx, Val, params};
 
 /// How loudly a message is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,18 @@ const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS 
 const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
 
 pub(crate) fn put<T: Tx>(desk: &mut Desk<'_, T>, message: &Message) {
-    let now = desk.now;
-    let params = params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string(), now];
-    desk.write(PUT, params);
+    put_row(desk, row(message));
+}
+
+/// A message as its row, but for the time.
+pub(crate) fn row(message: &Message) -> Vec<Val> {
+    params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string()]
+}
+
+/// Leaves a message on the desk, dated now.
+pub(crate) fn put_row<T: Tx>(desk: &mut Desk<'_, T>, mut row: Vec<Val>) {
+    row.push(desk.now.into());
+    desk.write(PUT, row);
 }
 
 /// Whether a message of this id was written before.

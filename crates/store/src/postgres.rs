@@ -24,7 +24,8 @@ use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
 use crate::error::StoreError;
 use crate::migrate;
-use crate::sql::{self, Row, Tx, Val, Write, params};
+use crate::porter::Porter;
+use crate::sql::{self, Row, Text, Tx, Val, Write, params};
 use many::Touches;
 use reading::{PendingQuery, Reading, read_on};
 use wire::{Asking, Making, decode, fault, make_all};
@@ -59,12 +60,14 @@ pub(crate) enum Patience {
 /// One connection and the statements prepared on it.
 pub(crate) struct PgTx {
     client: Client,
-    statements: HashMap<&'static str, Statement>,
+    statements: HashMap<Text, Statement>,
     /// Statements about many things at once; none for those that have no such form.
-    many: HashMap<&'static str, Option<Statement>>,
+    many: HashMap<Text, Option<Statement>>,
     touches: Touches,
     /// Changes not yet sent; they travel with the next question, in order, in one round trip.
     unsent: Vec<Write>,
+    /// Changes made by the last group, for whoever has the time to free them.
+    spent: Vec<Write>,
     /// What the group's use cases will ask, asked already.
     foresight: Foresight,
 }
@@ -98,6 +101,7 @@ impl PgTx {
             many: HashMap::new(),
             touches: Touches::default(),
             unsent: Vec::new(),
+            spent: Vec::new(),
             foresight: Foresight::default(),
         })
     }
@@ -150,11 +154,11 @@ impl PgTx {
     }
 
     async fn prepared(&mut self, text: &'static str) -> Result<Statement, StoreError> {
-        if let Some(statement) = self.statements.get(text) {
+        if let Some(statement) = self.statements.get(&Text(text)) {
             return Ok(statement.clone());
         }
         let statement = self.client.prepare(&sql::for_postgres(text)).await.map_err(fault)?;
-        self.statements.insert(text, statement.clone());
+        self.statements.insert(Text(text), statement.clone());
         Ok(statement)
     }
 
@@ -164,7 +168,7 @@ impl PgTx {
         text: &'static str,
         form: impl FnOnce(&[Type]) -> Option<String>,
     ) -> Result<Option<Statement>, StoreError> {
-        if let Some(statement) = self.many.get(text) {
+        if let Some(statement) = self.many.get(&Text(text)) {
             return Ok(statement.clone());
         }
         let one = self.prepared(text).await?;
@@ -172,7 +176,7 @@ impl PgTx {
             Some(many) => Some(self.client.prepare(&many).await.map_err(fault)?),
             None => None,
         };
-        self.many.insert(text, statement.clone());
+        self.many.insert(Text(text), statement.clone());
         Ok(statement)
     }
 
@@ -208,7 +212,9 @@ impl PgTx {
     async fn flush(&mut self) -> Result<(), StoreError> {
         let writes = std::mem::take(&mut self.unsent);
         let changes = self.changes(&writes).await?;
-        make_all(&self.client, &changes).await
+        make_all(&self.client, &changes).await?;
+        self.spent.extend(writes);
+        Ok(())
     }
 
     async fn commit_group(
@@ -219,6 +225,7 @@ impl PgTx {
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), GroupFault> {
         self.unsent.clear();
+        self.spent.clear();
         self.foresight.clear();
         let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
         let ask = self.prepared(DATABASE_TIME).await.map_err(GroupFault::Before)?;
@@ -274,20 +281,33 @@ impl PgTx {
     /// that one of them locks is locked before the next one looks.
     async fn foresee(&mut self, aheads: Vec<Ahead>) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
-        let mut texts: Vec<(&'static str, Vec<&Ahead>)> = Vec::new();
-        for ahead in aheads.iter().filter(|ahead| seen.insert((ahead.sql, &ahead.params))) {
+        let mut texts: Vec<(&'static str, Vec<usize>)> = Vec::new();
+        for (place, ahead) in
+            aheads.iter().enumerate().filter(|(_, ahead)| seen.insert((Text(ahead.sql), &ahead.params)))
+        {
             match texts.iter_mut().find(|(text, _)| *text == ahead.sql) {
-                Some((_, same)) => same.push(ahead),
-                None => texts.push((ahead.sql, vec![ahead])),
+                Some((_, same)) => same.push(place),
+                None => texts.push((ahead.sql, vec![place])),
             }
         }
         let mut questions = Vec::with_capacity(texts.len());
         for (text, same) in &texts {
-            questions.push(self.question(text, same.iter().map(|ahead| ahead.params.as_slice()).collect()).await?);
+            let each = same.iter().filter_map(|place| aheads.get(*place)).map(|ahead| ahead.params.as_slice());
+            questions.push(self.question(text, each.collect()).await?);
         }
         let answers = try_join_all(questions.iter().map(|question| question.ask(&self.client))).await?;
+        let mut found: Vec<Option<Vec<Row>>> = aheads.iter().map(|_| None).collect();
         for ((_, same), rows) in texts.iter().zip(answers) {
-            same.iter().zip(rows).for_each(|(ahead, rows)| self.foresight.keep((*ahead).clone(), rows));
+            for (place, rows) in same.iter().zip(rows) {
+                if let Some(found) = found.get_mut(*place) {
+                    *found = Some(rows);
+                }
+            }
+        }
+        for (ahead, rows) in aheads.into_iter().zip(found) {
+            if let Some(rows) = rows {
+                self.foresight.keep(ahead, rows);
+            }
         }
         Ok(())
     }
@@ -346,6 +366,7 @@ impl Tx for PgTx {
         // All are sent before any is awaited, and the server works them off in order.
         let (made, found) = join(make_all(&self.client, &changes), question.ask(&self.client)).await;
         made?;
+        self.spent.extend(writes);
         found
     }
 
@@ -484,6 +505,7 @@ impl Keeper {
     }
 
     async fn write_on(&self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>) {
+        let porter = Porter::new();
         while let Some(first) = errands.recv().await {
             let mut group = vec![first];
             while group.len() < GROUP
@@ -493,7 +515,7 @@ impl Keeper {
             }
             group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
-                Ok(()) => group.into_iter().for_each(|errand| errand.deliver(None)),
+                Ok(()) => porter.carry(group, std::mem::take(&mut tx.spent)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
                     group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
                 }

@@ -126,6 +126,10 @@ pub enum Claimed {
 impl UseCase for Claims {
     type Out = Vec<Claimed>;
 
+    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+        vec![freezes::in_force_ahead()]
+    }
+
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Claimed>, StoreError> {
         let freezes = freezes::in_force(desk.tx()).await?;
         let questions: Vec<_> = self.items.iter().map(|item| params![item.hold, item.version]).collect();
@@ -350,17 +354,33 @@ pub enum Outcome {
     Unclear,
 }
 
+impl Outcome {
+    /// Whether it decides what becomes of the write's rollback point, should it have one.
+    const fn ends_point(&self) -> bool {
+        match self {
+            Self::Done { after, .. } => after.is_some(),
+            Self::Refused { .. } => true,
+            Self::NotDone { .. } | Self::GivenBack | Self::Unclear => false,
+        }
+    }
+}
+
 impl UseCase for Finish {
     type Out = Hold;
 
     fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
-        vec![holds::locked_ahead(self.hold), rollbacks::of_hold_ahead(self.hold)]
+        let mut foreseen = vec![holds::locked_ahead(self.hold)];
+        foreseen.extend(self.outcome.ends_point().then(|| rollbacks::of_hold_ahead(self.hold)));
+        foreseen
     }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Hold, StoreError> {
         let hold = holds::locked(desk, self.hold).await?;
         own(&hold, desk, self.epoch)?;
-        let point = rollbacks::of_hold(desk, hold.id).await?;
+        let point = match self.outcome.ends_point() {
+            true => rollbacks::of_hold(desk, hold.id).await?,
+            false => None,
+        };
         let now = desk.now;
         match &self.outcome {
             Outcome::Done { receipt, after, service_until, result } => {

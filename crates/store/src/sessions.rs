@@ -15,6 +15,8 @@ use crate::sql::{Row, Tx, params};
 const ONE: &str = "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
 const LOCKED: &str =
     "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1 /*lock*/";
+const PAGE: &str = "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions \
+     WHERE id < ?1 AND (?2 = 0 OR tainted_at IS NOT NULL) AND (?3 IS NULL OR agent = ?3) ORDER BY id DESC LIMIT ?4";
 const OPEN: &str = "INSERT INTO sessions (id, agent, client, task, opened_at) VALUES (?1, ?2, ?3, ?4, ?5)";
 const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE id = ?1";
 const TAINT: &str = "UPDATE sessions SET tainted_at = ?2 WHERE id = ?1";
@@ -36,6 +38,15 @@ pub struct Session {
     pub ended_at: Option<Timestamp>,
     /// Since when it is known to have read something bad.
     pub tainted_at: Option<Timestamp>,
+}
+
+/// Which sessions are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionFilter {
+    /// Only those that have read something bad.
+    pub tainted: bool,
+    /// Only those of this agent.
+    pub agent: Option<AgentName>,
 }
 
 impl std::fmt::Debug for Session {
@@ -124,6 +135,22 @@ impl Query for ById {
     }
 }
 
+struct List {
+    wanted: SessionFilter,
+    before: Option<SessionId>,
+    limit: u32,
+}
+
+impl Query for List {
+    type Out = Vec<Session>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Session>, StoreError> {
+        let before = self.before.map_or(u128::MAX, SessionId::bits);
+        let SessionFilter { tainted, agent } = &self.wanted;
+        let rows = tx.rows(PAGE, &params![before, i64::from(*tainted), agent.as_ref(), self.limit]).await?;
+        rows.into_iter().map(decode).collect()
+    }
+}
+
 fn decode(row: Row) -> Result<Session, StoreError> {
     let mut row = row.of("sessions");
     Ok(Session {
@@ -158,6 +185,19 @@ impl Store {
     /// When the database cannot be read.
     pub async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
         self.ask(ById(id)).await
+    }
+
+    /// Sessions, by falling id.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn sessions(
+        &self,
+        wanted: SessionFilter,
+        before: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<Session>, StoreError> {
+        self.ask(List { wanted, before, limit }).await
     }
 
     /// Ends a session. An agent ends its own only. Ending it again changes nothing.

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,10 +22,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sluice_core::{Clock, Digest, HoldId, NodeName, Timestamp};
 use tokio::sync::mpsc;
 
-use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
+use crate::desk::{APPEND, CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::holds;
 use crate::migrate;
+use crate::porter::Porter;
 use crate::recent::{DUPLICATE_SPAN, Recent};
 use crate::sql::{Row, Tx, Val, Write, params};
 use ballast::Ballast;
@@ -48,6 +49,13 @@ const LOG_PAGES: u32 = 4000;
 /// As many bytes of log as that many pages take.
 const LOG_ROOM: u64 = LOG_PAGES as u64 * (4096 + 24) + 32;
 
+/// Entries in one statement.
+const TOGETHER: usize = 8;
+static APPEND_MANY: LazyLock<String> = LazyLock::new(|| {
+    let (columns, _) = APPEND.split_once(" VALUES ").unwrap_or((APPEND, ""));
+    format!("{columns} VALUES {}", ["(?, ?, ?, ?)"; TOGETHER].join(", "))
+});
+
 type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
 
 /// The one connection that writes.
@@ -56,6 +64,10 @@ pub(crate) struct SqliteTx {
     connection: Connection,
     /// What a file's writer remembers; a database in memory has several nodes, and an index.
     recent: Option<Recent>,
+    /// Audit entries of the group, appended together at its end: nothing in a group reads them.
+    entries: Vec<Write>,
+    /// Changes made by the last group, for whoever has the time to free them.
+    spent: Vec<Write>,
 }
 
 /// A file-backed store: the queue to its writer, and connections for reading.
@@ -73,7 +85,12 @@ pub(crate) struct SqliteFile {
 impl SqliteTx {
     /// A database that lives as long as this value. For simulations and tests.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let mut this = Self { connection: Connection::open_in_memory().map_err(fault)?, recent: None };
+        let mut this = Self {
+            connection: Connection::open_in_memory().map_err(fault)?,
+            recent: None,
+            entries: Vec::new(),
+            spent: Vec::new(),
+        };
         this.settle_in(false)?;
         this.migrate()?;
         Ok(this)
@@ -157,7 +174,13 @@ impl SqliteTx {
         clock: &dyn Clock,
         errands: &mut [Box<dyn Errand<Self>>],
     ) -> Result<(), StoreError> {
+        self.spent.clear();
         self.alone(|tx| tx.in_group(node, clock, errands))
+    }
+
+    /// What the last group has used up.
+    pub fn take_spent(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.spent)
     }
 
     fn in_group(
@@ -177,10 +200,29 @@ impl SqliteTx {
         self.make_now(&Write { sql: CLOSE_GROUP, params: close, exactly_one: true })
     }
 
+    /// Appends the entries of the group, in order, as many as go into one statement.
+    fn append(&mut self) -> Result<(), StoreError> {
+        let entries = std::mem::take(&mut self.entries);
+        let (many, rest) = entries.as_chunks::<TOGETHER>();
+        for chunk in many {
+            let mut statement = self.connection.prepare_cached(&APPEND_MANY).map_err(fault)?;
+            let values = chunk.iter().flat_map(|entry| &entry.params);
+            statement.execute(rusqlite::params_from_iter(values)).map_err(fault)?;
+        }
+        rest.iter().try_for_each(|entry| self.make_now(entry))?;
+        self.spent.extend(entries);
+        Ok(())
+    }
+
     /// Does one thing in a transaction of its own, outside any group.
     pub fn alone<Out>(&mut self, work: impl FnOnce(&mut Self) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
+        // Those of a transaction that did not happen.
+        self.entries.clear();
         self.exec("BEGIN IMMEDIATE")?;
-        let done = work(self).and_then(|out| self.exec("COMMIT").map(|()| out));
+        let done = work(self).and_then(|out| {
+            self.append()?;
+            self.exec("COMMIT").map(|()| out)
+        });
         if done.is_err() && !self.connection.is_autocommit() {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
@@ -229,7 +271,15 @@ impl Tx for SqliteTx {
     }
 
     async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
-        writes.iter().try_for_each(|write| self.make_now(write))
+        for write in writes {
+            if write.sql == APPEND {
+                self.entries.push(write);
+                continue;
+            }
+            self.make_now(&write)?;
+            self.spent.push(write);
+        }
+        Ok(())
     }
 }
 
@@ -241,7 +291,7 @@ impl SqliteFile {
         // SECURITY: made before SQLite opens it, which would let everybody read; its log files follow its mode.
         own().open(path).map_err(unavailable)?;
         let connection = Connection::open(path).map_err(fault)?;
-        let mut tx = SqliteTx { connection, recent: Some(Recent::default()) };
+        let mut tx = SqliteTx { connection, recent: Some(Recent::default()), entries: Vec::new(), spent: Vec::new() };
         tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
@@ -262,7 +312,8 @@ impl SqliteFile {
         let (queue, ordinary) = mpsc::channel(4 * GROUP);
         let (stop_queue, stops) = mpsc::channel(GROUP);
         let ballast = Ballast::beside(&self.path);
-        let writer = Writer { tx, ordinary, stops, node, clock, ballast, broken: None };
+        let porter = Porter::new();
+        let writer = Writer { tx, ordinary, stops, node, clock, ballast, porter, broken: None };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.live())
@@ -332,7 +383,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
     keep_plans(&connection)?;
     setting(&connection, "query_only", "1")?;
-    Ok(SqliteTx { connection, recent: None })
+    Ok(SqliteTx { connection, recent: None, entries: Vec::new(), spent: Vec::new() })
 }
 
 /// Opens a copy of a database for reading only, whoever else has it: for export and inspection.

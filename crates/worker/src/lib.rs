@@ -46,6 +46,10 @@ pub fn stranger() -> ! {
 }
 
 fn live(mut inside: Inside) -> Result<(), WorkerError> {
+    // Behind the locks and without an item: whoever waits builds its patterns now.
+    if inside.waits() {
+        sluice_content::rehearse();
+    }
     let job = inside.job()?;
     let (outcome, attachments) = match registry::find(&job.kind) {
         Some(kind) => match kind.perform(job, &mut Gate::new(&mut inside)) {

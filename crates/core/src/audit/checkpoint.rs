@@ -283,7 +283,7 @@ mod tests {
             let mut chain = Self { head: Head::genesis(&log()), leaves: Vec::new() };
             for text in texts {
                 let fact = Fact::new("hold.held", Actor::Node(log())).with("note", text);
-                let sealed = chain.head.seal(&log(), Timestamp::default(), fact);
+                let sealed = chain.head.seal(&log(), Timestamp::default(), &fact);
                 chain.leaves.push(sealed.hash);
             }
             chain

@@ -49,7 +49,7 @@ impl MailService {
         self.line()?.copy().ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
     }
 
-    fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
         let (copy, arguments) = (self.copy()?, ask.action.arguments());
         match ask.action.capability().as_str() {
             "email.search" => {
@@ -57,17 +57,23 @@ impl MailService {
                 if let Some(read) = arguments.get("is_read").and_then(Value::as_bool) {
                     query.unread = Some(!read);
                 }
-                list(&copy, query, Order::Ranked, arguments, ask.now)
+                self.list(&copy, query, Order::Ranked, ask).await
             }
-            "email.list" => list(&copy, Query::default(), Order::Newest, arguments, ask.now),
+            "email.list" => self.list(&copy, Query::default(), Order::Newest, ask).await,
             "email.read" => {
-                let found = copy.get(text(arguments, "message_id"), Reader::Agent).map_err(unavailable)?;
-                let mail = found.ok_or_else(|| {
-                    Refusal::new(Code::StoreNotFound).with_text("there is no such message in the copy of the mailbox")
-                })?;
+                let id = text(arguments, "message_id");
+                let look = || {
+                    copy.get(id, Reader::Agent).map_err(unavailable)?.ok_or_else(|| {
+                        let text = "there is no such message in the copy of the mailbox";
+                        Refusal::new(Code::StoreNotFound).with_text(text)
+                    })
+                };
+                let mut mail = look()?;
                 if !mail.withheld.is_empty() {
-                    let text = "the message speaks to its reader instead of to its addressee; a person can look at it";
-                    return Err(Refusal::new(Code::ContentWithheld).with_text(text));
+                    if !self.connections.let_through(&copy, (&self.name, id), ask.now).await? {
+                        return Err(self.connections.withheld(&copy, &self.name, ask, id).await);
+                    }
+                    mail = look()?;
                 }
                 Ok(
                     json!({"message": whole(&copy, &mail), "untrusted": true, "freshness": fresh(copy.freshness(), ask.now)}),
@@ -77,8 +83,48 @@ impl MailService {
         }
     }
 
+    /// Messages that fit. What a person has released since is shown again.
+    async fn list(&self, copy: &Replica, mut query: Query, order: Order, ask: &Ask) -> Result<Value, Refusal> {
+        let arguments = ask.action.arguments();
+        let number = |name: &str| match arguments.get(name) {
+            None => Ok(None),
+            Some(value) => {
+                value.as_u64().map(Some).ok_or_else(|| wrong(&format!("`{name}` is a whole number from 0 on")))
+            }
+        };
+        if let Some(label) = arguments.get("label").and_then(Value::as_str) {
+            query.labels.push(label.to_owned());
+        }
+        let limit = number("limit")?.unwrap_or(USUAL).clamp(1, MOST_HITS as u64);
+        let offset = number("offset")?.unwrap_or(0);
+        let search = Search {
+            query: &query,
+            order,
+            limit: usize::try_from(limit).unwrap_or(MOST_HITS),
+            offset: usize::try_from(offset).map_err(|_| wrong("`offset` is too large"))?,
+            reader: Reader::Agent,
+        };
+        let mut found = copy.search(&search).map_err(unavailable)?;
+        let mut released = false;
+        for hit in found.hits.iter().filter(|hit| hit.withheld) {
+            released |= self.connections.let_through(copy, (&self.name, &hit.id), ask.now).await?;
+        }
+        if released {
+            found = copy.search(&search).map_err(unavailable)?;
+        }
+        let names = copy.labels();
+        let messages: Vec<Value> = found.hits.iter().map(|hit| shown(hit, &names)).collect();
+        let mut answer = json!({
+            "messages": messages, "more": found.more, "untrusted": true, "freshness": fresh(found.freshness, ask.now),
+        });
+        if let (Some(over), Value::Object(members)) = (found.ranked_over, &mut answer) {
+            members.insert("ranked_over".into(), json!(over));
+        }
+        Ok(answer)
+    }
+
     /// What can be seen to be wrong with a write before anyone is asked about it.
-    fn look_ahead(&self, action: &Action) -> Result<(), Refusal> {
+    async fn look_ahead(&self, action: &Action) -> Result<(), Refusal> {
         let arguments = action.arguments();
         if arguments.get("attachments").and_then(Value::as_array).is_some_and(|files| !files.is_empty()) {
             return Err(wrong("files cannot be sent along yet"));
@@ -89,8 +135,11 @@ impl MailService {
         // SECURITY: what an agent may not read it may not have sent to where it can.
         let copy = self.copy()?;
         let passes_on = matches!(action.capability().as_str(), "email.forward" | "email.reply");
-        let about = copy.get(text(arguments, "message_id"), Reader::Agent).map_err(unavailable)?;
-        if passes_on && about.is_some_and(|mail| !mail.withheld.is_empty()) {
+        let id = text(arguments, "message_id");
+        let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
+        let withheld = passes_on && about.is_some_and(|mail| !mail.withheld.is_empty());
+        let now = self.connections.ground.clock.now();
+        if withheld && !self.connections.let_through(&copy, (&self.name, id), now).await? {
             return Err(Refusal::new(Code::ContentWithheld));
         }
         Ok(())
@@ -160,43 +209,8 @@ fn wrong(why: &str) -> Refusal {
     Refusal::new(Code::SchemaWrongType).with_text(why)
 }
 
-fn unavailable(error: sluice_store::StoreError) -> Refusal {
+pub(super) fn unavailable(error: sluice_store::StoreError) -> Refusal {
     Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
-}
-
-fn list(
-    copy: &Replica,
-    mut query: Query,
-    order: Order,
-    arguments: &Map<String, Value>,
-    now: Timestamp,
-) -> Result<Value, Refusal> {
-    let number = |name: &str| match arguments.get(name) {
-        None => Ok(None),
-        Some(value) => value.as_u64().map(Some).ok_or_else(|| wrong(&format!("`{name}` is a whole number from 0 on"))),
-    };
-    if let Some(label) = arguments.get("label").and_then(Value::as_str) {
-        query.labels.push(label.to_owned());
-    }
-    let limit = number("limit")?.unwrap_or(USUAL).clamp(1, MOST_HITS as u64);
-    let offset = number("offset")?.unwrap_or(0);
-    let search = Search {
-        query: &query,
-        order,
-        limit: usize::try_from(limit).unwrap_or(MOST_HITS),
-        offset: usize::try_from(offset).map_err(|_| wrong("`offset` is too large"))?,
-        reader: Reader::Agent,
-    };
-    let found = copy.search(&search).map_err(unavailable)?;
-    let names = copy.labels();
-    let messages: Vec<Value> = found.hits.iter().map(|hit| shown(hit, &names)).collect();
-    let mut answer = json!({
-        "messages": messages, "more": found.more, "untrusted": true, "freshness": fresh(found.freshness, now),
-    });
-    if let (Some(over), Value::Object(members)) = (found.ranked_over, &mut answer) {
-        members.insert("ranked_over".into(), json!(over));
-    }
-    Ok(answer)
 }
 
 fn labels(ids: &[String], names: &[(String, String)]) -> Vec<String> {
@@ -250,12 +264,12 @@ impl Service for MailService {
     }
 
     fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
-        Box::pin(std::future::ready(self.look_ahead(action)))
+        Box::pin(self.look_ahead(action))
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         // On the calling path: a look into the copy takes less than handing it to another thread.
-        Box::pin(std::future::ready(self.answer(ask)))
+        Box::pin(self.answer(ask))
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {

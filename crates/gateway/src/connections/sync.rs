@@ -236,7 +236,10 @@ impl Connections {
             _ => Stop::Later(not.refusal.to_string(), None),
         })?;
         match answer.page() {
-            Ok(page) if page.changes == changes.len() => Ok((page, changes)),
+            Ok(page) if page.changes == changes.len() => {
+                let changes = self.judged(line, changes).map_err(|_| Stop::Over)?;
+                Ok((page, changes))
+            }
             Ok(_) | Err(SyncNo::Nonsense) => Err(Stop::Later("the worker reported nonsense".into(), None)),
             Err(SyncNo::Expired) => Err(Stop::Expired),
             Err(SyncNo::Later(Why { text, retry_after_s, .. })) => Err(Stop::Later(text, retry_after_s)),

@@ -352,65 +352,6 @@ async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
 }
 
 #[tokio::test]
-async fn only_the_person_asked_in_the_chat_asked_with_the_button_sent_is_heard() {
-    let world = World::new(PEOPLE).await;
-    let id = world.ask("a").await;
-    world.tell().await;
-    let letter = world.service.letter();
-    let (number, yes) = (letter["message_id"].as_i64().unwrap(), button(&letter, "1"));
-    let mut bot = press(ANA, ANA, number, &yes);
-    bot["callback_query"]["from"]["is_bot"] = true.into();
-    let mut bare = press(ANA, ANA, number, &yes);
-    bare["callback_query"].as_object_mut().unwrap().remove("message");
-    let relayed = |mark: &str| {
-        let mut message = written(ANA, ANA, number, "1");
-        message["message"][mark] = json!({"id": 1});
-        message
-    };
-    let mut bot_words = written(ANA, ANA, number, "1");
-    bot_words["message"]["from"]["is_bot"] = true.into();
-    let edited = json!({"edited_message": written(ANA, ANA, number, "1")["message"].clone()});
-    let mut swapped = yes.clone();
-    swapped.replace_range(2..4, "zz");
-    let crafted = vec![
-        press(DAN, ANA, number, &yes),
-        press(DAN, DAN, number, &yes),
-        press(ANA, -500, number, &yes),
-        press(ANA, ANA, number + 1, &yes),
-        press(ANA, ANA, number, &swapped),
-        press(ANA, ANA, number, &format!("{id}:1")),
-        press(ANA, ANA, number, ""),
-        press(ANA, ANA, number, "s::1"),
-        bot,
-        bare,
-        bot_words,
-        relayed("sender_chat"),
-        relayed("via_bot"),
-        relayed("forward_origin"),
-        relayed("edit_date"),
-        edited,
-        written(DAN, ANA, number, "1"),
-        written(DAN, DAN, number, "1"),
-        written(ANA, ANA, number + 7, "1"),
-        written(ANA, -500, number, "1"),
-        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "text": "1"}}),
-        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "sticker": {}}}),
-        json!({"channel_post": {"message_id": 1, "chat": {"id": ANA}, "text": "1"}}),
-        json!({"message": "nonsense"}),
-    ];
-    for update in crafted {
-        world.service.push(update.clone());
-        world.hear().await.unwrap();
-        assert_eq!(world.state(&id).await, "pending", "{update}");
-    }
-    let refused = world.house.record().await.iter().filter(|kind| *kind == "channel.refused").count();
-    assert!(refused >= 20, "what is refused is on record: {refused}");
-    world.service.press(ANA, &letter, "1");
-    world.hear().await.unwrap();
-    assert_eq!(world.state(&id).await, "approved", "and the exact one decides");
-}
-
-#[tokio::test]
 async fn a_replayed_update_is_heard_once_and_the_offset_survives_a_restart() {
     let mut world = World::new(PEOPLE).await;
     let first = world.ask("a").await;

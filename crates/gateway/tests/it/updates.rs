@@ -110,6 +110,8 @@ async fn of_more_than_sixty_crafted_updates_none_decides_and_the_exact_one_does(
     }
     let before = world.house.record().await;
     assert!(!before.iter().any(|kind| kind == "approval.approved" || kind == "approval.denied"), "{before:?}");
+    let refused = before.iter().filter(|kind| *kind == "channel.refused").count();
+    assert!(refused >= 40, "what is refused is on record: {refused}");
     world.service.push(press(ANA, ANA, number, &yes));
     world.hear().await.unwrap();
     assert_eq!(world.state(&id).await, "approved", "and the exact one decides");

@@ -69,6 +69,20 @@ struct Watch<'a> {
 
 /// Stays with a worker until it is over and buried. The job is that of the task, as bytes.
 pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
+    let (life, mut watch) = begin(born, task, around, Comes::AtOnce)?;
+    watch.job = Some(job);
+    let over = watch.stay(&life);
+    watch.bury(life, over)
+}
+
+/// When the job comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    AtOnce,
+    Later,
+}
+
+fn begin<'a>(born: Born, task: &Task<'_>, around: Around<'a>, job: Comes) -> Result<(Life, Watch<'a>), NotStarted> {
     let Task { limits, mode, scratch, .. } = *task;
     let Born { life, socket, namespaces, .. } = born;
     let terms = Terms {
@@ -77,9 +91,10 @@ pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_
         cpu_seconds: limits.cpu.as_millis().div_ceil(1000).max(1),
         scratch_bytes: scratch.map(|_| limits.scratch_bytes),
         namespaces,
+        waits: job == Comes::Later,
     };
     let deadline = around.started + limits.wall;
-    let mut watch = Watch {
+    let watch = Watch {
         around,
         socket,
         limits,
@@ -88,15 +103,80 @@ pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_
         out: ToWorker::Terms(terms).encode()?,
         written: 0,
         deadline,
-        job: Some(job),
+        job: None,
         layers: None,
         report: None,
         last_words: None,
         closed: false,
         usage: Usage::default(),
     };
-    let over = watch.stay(&life);
-    watch.bury(life, over)
+    Ok((life, watch))
+}
+
+/// A worker that is locked in and has no job yet.
+pub(super) struct Waiting {
+    life: Life,
+    socket: OwnedFd,
+    limits: Limits,
+    mode: Mode,
+    decoder: Decoder,
+    layers: Option<Layers>,
+    usage: Usage,
+}
+
+/// Stays with a worker until it is locked in. The task has no job to give.
+pub(super) fn lock_in(born: Born, task: &Task<'_>, around: Around<'_>) -> Result<Waiting, NotStarted> {
+    let (life, mut watch) = begin(born, task, around, Comes::Later)?;
+    while watch.layers.is_none() {
+        if let Err(over) = watch.turn(&life) {
+            let ended = watch.bury(life, over)?;
+            return Err(NotStarted::NoWorker(format!("{ended:?}")));
+        }
+    }
+    // Whoever has no job has nothing to say but how it is locked in.
+    if watch.report.is_some() || watch.closed || watch.usage.frames > 1 {
+        return Err(NotStarted::NoWorker("it spoke before it was asked".to_owned()));
+    }
+    let Watch { socket, limits, mode, decoder, layers, usage, .. } = watch;
+    Ok(Waiting { life, socket, limits, mode, decoder, layers, usage })
+}
+
+impl Waiting {
+    /// Whether it still waits: it has neither ended nor said anything.
+    pub(super) fn is_there(&self) -> bool {
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.life.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+        ];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
+    }
+
+    /// Gives it its job and stays until it is over and buried. Its time begins now.
+    pub(super) fn perform(self, job: Vec<u8>, around: Around<'_>) -> Result<End, NotStarted> {
+        let Self { life, socket, limits, mode, decoder, layers, usage } = self;
+        let deadline = around.started + limits.wall;
+        let mut watch = Watch {
+            around,
+            socket,
+            limits,
+            mode,
+            decoder,
+            out: Vec::new(),
+            written: 0,
+            deadline,
+            job: None,
+            layers,
+            report: None,
+            last_words: None,
+            closed: false,
+            usage,
+        };
+        let over = match watch.say(job) {
+            Ok(()) => watch.stay(&life),
+            Err(over) => over,
+        };
+        watch.bury(life, over)
+    }
 }
 
 impl Watch<'_> {

@@ -23,6 +23,7 @@ pub(crate) enum Kind {
     Alerts,
     Allowances,
     Findings,
+    Sessions,
 }
 
 impl Kind {
@@ -35,6 +36,7 @@ impl Kind {
             Self::Alerts => "msg",
             Self::Allowances => "alw",
             Self::Findings => "fnd",
+            Self::Sessions => "sess",
         }
     }
 
@@ -47,6 +49,7 @@ impl Kind {
             Self::Alerts => "/v1/alerts",
             Self::Allowances => "/v1/allowances",
             Self::Findings => "/v1/findings",
+            Self::Sessions => "/v1/sessions",
         }
     }
 
@@ -60,6 +63,7 @@ impl Kind {
             Self::Alerts => "alert_id",
             Self::Allowances => "allowance_id",
             Self::Findings => "finding_id",
+            Self::Sessions => "session_id",
         }
     }
 
@@ -72,6 +76,7 @@ impl Kind {
             Self::Alerts => "alert",
             Self::Allowances => "allowance",
             Self::Findings => "finding",
+            Self::Sessions => "session",
         }
     }
 
@@ -122,7 +127,7 @@ impl Client {
     pub(crate) fn starting(&self, kind: Kind, start: &str) -> Result<Vec<String>, Failure> {
         let list = match kind {
             Kind::Keys => self.whole(kind.path())?,
-            Kind::Allowances | Kind::Findings => self.list(&Ask::get(kind.path()), SEEN)?,
+            Kind::Allowances | Kind::Findings | Kind::Sessions => self.list(&Ask::get(kind.path()), SEEN)?,
             // What stops things must find them too, however busy the gateway is.
             Kind::Approvals | Kind::Holds | Kind::Calls | Kind::Alerts => {
                 self.list(&Ask::get(kind.path()).stops(), SEEN)?
@@ -144,7 +149,7 @@ fn list_hint(kind: Kind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::ids::{AllowanceId, FindingId, KeyId, MessageId};
+    use sluice_core::ids::{AllowanceId, FindingId, KeyId, MessageId, SessionId};
     use sluice_core::{ApprovalId, CallId, HoldId};
 
     #[test]
@@ -157,6 +162,7 @@ mod tests {
             (Kind::Alerts, MessageId::from_bits(7).to_string()),
             (Kind::Allowances, AllowanceId::from_bits(7).to_string()),
             (Kind::Findings, FindingId::from_bits(7).to_string()),
+            (Kind::Sessions, SessionId::from_bits(7).to_string()),
         ] {
             assert_eq!(kind.beginning(&id), Some(id.clone()), "{kind:?}");
         }

@@ -27,3 +27,15 @@ fn completions_and_manual_pages_are_generated() {
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(bench.path("man/sluice-policy-explain.1").exists());
 }
+
+#[test]
+fn help_knows_commands_and_pages_and_says_so_when_it_knows_nothing() {
+    let bench = Bench::new();
+    let holds = bench.run(&["help", "holds", "cancel"]);
+    assert_eq!((holds.code, holds.stdout.contains("sluice holds cancel")), (0, true), "{}", holds.stdout);
+    assert!(bench.run(&["help", "errors"]).stdout.starts_with("# "));
+    assert!(bench.run(&["help"]).stdout.contains("ways-out"));
+    let none = bench.run(&["help", "weather"]);
+    assert_eq!(none.code, 3);
+    assert!(none.stderr.contains("sluice help lists"), "{}", none.stderr);
+}

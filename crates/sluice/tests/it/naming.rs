@@ -156,3 +156,38 @@ fn the_shell_is_offered_ids_that_exist() {
         assert_eq!(said, format!("{hold}\n"), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn a_list_comes_in_the_shape_that_was_asked_for() {
+    let gate = Gate::open();
+    gate.works(&["agents", "add", "clerk"]);
+    assert_eq!(gate.works(&["agents", "list", "-o", "id"]), "assistant\nclerk\n");
+    assert_eq!(gate.works(&["-o", "jsonl", "agents", "list"]).lines().count(), 2);
+    assert!(gate.works(&["agents", "list", "--output=yaml"]).contains("name: clerk"));
+    assert_eq!(gate.works(&["agents", "list", "--json", "-ojson"]), gate.works(&["agents", "list", "--json"]));
+    assert!(gate.works(&["agents", "list", "-o", "wide"]).starts_with("NAME"));
+    let run = gate.run(&["completions", "bash", "-o", "yaml"]);
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("no data to print in another shape"), "{}", run.stderr);
+}
+
+#[test]
+fn sessions_are_listed_cleared_and_ended_by_people() {
+    let gate = Gate::open();
+    let key = gate.bench.path("assistant.key");
+    gate.works(&["keys", "create", "--agent", "assistant", "--out", key.to_str().unwrap()]);
+    let key = fs::read_to_string(key).unwrap();
+    let at = gate.url.trim_start_matches("http://").parse().unwrap();
+    let made = crate::running::ask(at, "POST", "/v1/sessions", key.trim(), Some(&json!({"client": "x"})));
+    let id = made.unwrap().body["session_id"].as_str().unwrap().to_owned();
+    let listed = gate.json(&["sessions", "list", "--agent", "assistant"]);
+    assert_eq!(
+        (listed["data"][0]["session_id"].as_str(), &listed["data"][0]["tainted"]),
+        (Some(id.as_str()), &json!(false))
+    );
+    assert_eq!(gate.works(&["sessions", "list", "--tainted", "-o", "id"]), "");
+    gate.works(&["sessions", "clear", &id]);
+    gate.works(&["sessions", "end", &id[..16]]);
+    assert!(gate.works(&["sessions", "show", &id]).contains("state     ended"));
+    assert_eq!(gate.run(&["sessions", "clear", "sess_00000000000000000000000000000000"]).code, 3);
+}

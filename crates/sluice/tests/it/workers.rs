@@ -97,6 +97,75 @@ fn a_gateway_runs_no_more_workers_at_once_than_configured_and_loses_none() {
     });
 }
 
+fn echo(n: u32) -> Job {
+    Job { kind: "echo".into(), payload: json!(n), attachments: Vec::new() }
+}
+
+#[test]
+fn a_worker_that_waits_is_locked_in_before_it_has_its_one_job() {
+    let spawner = spawner();
+    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
+    assert!(ready.is_there());
+    let end = ready.perform(echo(7), &mut Alone, &Cancel::new().unwrap()).unwrap();
+    let End::Clean(done) = end else { panic!("{end:?}") };
+    assert_eq!(done.report.outcome, Outcome::Done(json!(7)));
+    assert!(done.layers.missing_mandatory().is_empty());
+    let cancelled = Cancel::new().unwrap();
+    cancelled.cancel();
+    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
+    assert!(matches!(ready.perform(echo(8), &mut Alone, &cancelled), Ok(End::CutOff { .. })));
+    let nameless = Job { kind: String::new(), ..echo(9) };
+    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
+    assert!(ready.perform(nameless, &mut Alone, &Cancel::new().unwrap()).is_err());
+    let other = Spawner::new(Program::at(Path::new("/bin/true")).unwrap(), Arc::new(Ticking)).unwrap();
+    assert_eq!(other.ready(Limits::default(), Mode::Required).unwrap_err().code(), "worker.not_one");
+}
+
+#[test]
+fn a_worker_that_ended_while_it_waited_is_not_given_a_job() {
+    let spawner = spawner();
+    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
+    let children = std::fs::read_to_string("/proc/thread-self/children").unwrap();
+    let child = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    while ready.is_there() {
+        std::thread::yield_now();
+    }
+    drop(ready);
+    assert_eq!(std::fs::read_to_string("/proc/thread-self/children").unwrap(), "", "it was buried");
+}
+
+#[test]
+fn everything_there_is_to_read_is_read_once_whoever_waits_for_it() {
+    let variables = [("SLUICE_WORKERS__AT_ONCE".to_owned(), "2".to_owned())];
+    let (config, _) = Config::load(None, &variables, &Around::default()).unwrap();
+    let workers = Arc::new(Workers::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    assert!(matches!(runtime.block_on(workers.read(echo(0))), Err(WorkersError::Closed)));
+    let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+    workers.open(program, &config, Arc::new(Ticking)).unwrap();
+    runtime.block_on(async {
+        let mut all = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let workers = Arc::clone(&workers);
+            all.spawn(async move { workers.read(echo(n)).await.unwrap() });
+        }
+        let mut seen: Vec<u64> = Vec::new();
+        while let Some(end) = all.join_next().await {
+            let End::Clean(done) = end.unwrap() else { panic!("a worker was lost") };
+            let Outcome::Done(value) = done.report.outcome else { panic!("not done") };
+            seen.push(value.as_u64().unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..8).collect::<Vec<u64>>());
+        // Whoever asked is gone: the places are free again.
+        for n in 0..6 {
+            drop(tokio::time::timeout(std::time::Duration::from_millis(1), workers.read(echo(n))).await);
+        }
+        assert!(matches!(workers.read(echo(9)).await.unwrap(), End::Clean(_)));
+    });
+}
+
 #[test]
 fn a_person_who_starts_a_worker_is_told_that_it_is_not_theirs() {
     let run = Bench::new().run(&["worker"]);

@@ -5,19 +5,20 @@
 //! keep their order; changes of different tables know nothing of each other and may pass.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use tokio_postgres::types::Type;
 
-use crate::sql::{Val, Write, for_postgres};
+use crate::sql::{Text, Val, Write, for_postgres};
 use crate::touch::{Touch, Verb};
 
 /// What changes do, by their text.
 #[derive(Debug, Default)]
-pub(super) struct Touches(HashMap<&'static str, Touch>);
+pub(super) struct Touches(HashMap<Text, Touch>);
 
 impl Touches {
     pub fn of(&mut self, sql: &'static str) -> &Touch {
-        self.0.entry(sql).or_insert_with(|| Touch::read(sql))
+        self.0.entry(Text(sql)).or_insert_with(|| Touch::read(sql))
     }
 }
 
@@ -29,32 +30,41 @@ pub(super) struct Batch<'a> {
     pub rows: Vec<&'a [Val]>,
 }
 
-/// Puts changes together as far as that makes no difference.
+/// Puts changes together as far as that makes no difference: of one text, the first change of a row goes into the
+/// first batch, the second into the second.
 pub(super) fn batches<'a>(writes: &'a [Write], touches: &mut Touches) -> Vec<Batch<'a>> {
     let mut batches: Vec<Batch<'a>> = Vec::new();
-    let mut met: Vec<HashSet<Vec<Val>>> = Vec::new();
-    let mut last: HashMap<&'static str, usize> = HashMap::new();
+    // Which rows each of them meets. Two that look alike only end up in different batches.
+    let (prints, mut met): (_, Vec<HashSet<u64>>) = (RandomState::new(), Vec::new());
+    // The newest batches of each table, all of one text.
+    let mut open: HashMap<&'static str, Vec<usize>> = HashMap::new();
     for write in writes {
         let Write { sql, params, exactly_one } = write;
         let touch = touches.of(sql);
-        let key: Vec<Val> = touch.values(params).into_iter().cloned().collect();
-        let open = touch.table.and_then(|table| last.get(table).copied());
-        if let Some(place) = open
-            && let (Some(batch), Some(met)) = (batches.get_mut(place), met.get_mut(place))
-            && batch.sql == *sql
-            && batch.exactly_one == *exactly_one
-            && (touch.verb == Verb::Insert || met.insert(key.clone()))
-        {
-            batch.rows.push(params);
-            continue;
+        let row = match touch.verb {
+            Verb::Insert => None,
+            Verb::Upsert | Verb::Update | Verb::Delete | Verb::Unknown => Some(prints.hash_one(touch.values(params))),
+        };
+        let is_alike = |batch: &Batch<'_>| batch.sql == *sql && batch.exactly_one == *exactly_one;
+        let mut run = touch.table.map(|table| open.entry(table).or_default());
+        if let Some(run) = &mut run {
+            let is_old = run.last().is_some_and(|last| batches.get(*last).is_none_or(|batch| !is_alike(batch)));
+            if is_old {
+                run.clear();
+            }
+            let is_free = |at: &usize| met.get_mut(*at).is_some_and(|met| row.is_none_or(|row| met.insert(row)));
+            if let Some(batch) = run.iter().copied().find(is_free).and_then(|at| batches.get_mut(at)) {
+                batch.rows.push(params);
+                continue;
+            }
         }
-        match touch.table {
-            Some(table) => drop(last.insert(table, batches.len())),
+        match run {
+            Some(run) => run.push(batches.len()),
             // It may touch anything: whatever comes later stays behind it.
-            None => last.clear(),
+            None => open.clear(),
         }
         batches.push(Batch { sql, exactly_one: *exactly_one, rows: vec![params] });
-        met.push(HashSet::from([key]));
+        met.push(row.into_iter().collect());
     }
     batches
 }
@@ -163,8 +173,9 @@ mod tests {
             write(MOVED, params![1_i64, 2_i64, "done", 3_i64]),
         ];
         assert_eq!(put_together(&twice), [(MOVED, 2), (MOVED, 1)]);
-        let counted = [write(BUMP, params!["a", 1_i64]), write(BUMP, params!["a", 1_i64])];
-        assert_eq!(put_together(&counted), [(BUMP, 1), (BUMP, 1)]);
+        let bumps = |agents: [&str; 6]| agents.map(|agent| write(BUMP, params![agent, 1_i64]));
+        assert_eq!(put_together(&bumps(["a", "a", "b", "b", "c", "c"])), [(BUMP, 3), (BUMP, 3)]);
+        assert_eq!(put_together(&bumps(["a", "a", "a", "b", "a", "b"])), [(BUMP, 2), (BUMP, 2), (BUMP, 1), (BUMP, 1)]);
     }
 
     #[test]

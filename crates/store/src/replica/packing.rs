@@ -33,6 +33,8 @@ struct Details {
     i: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     w: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    s: Option<u32>,
 }
 
 /// Bytes as kept.
@@ -52,6 +54,7 @@ pub fn plain(mail: &Mail) -> Result<Vec<u8>, StoreError> {
         a: mail.attachments.clone(),
         i: mail.message_id.clone(),
         w: mail.withheld.clone(),
+        s: (mail.score > 0).then_some(mail.score),
     };
     let head = serde_json::to_vec(&details).map_err(|error| StoreError::Engine(Box::new(error)))?;
     let length = u32::try_from(head.len()).map_err(|_| damaged())?;
@@ -72,6 +75,7 @@ pub fn fill(mail: &mut Mail, plain: &[u8]) -> Result<(), StoreError> {
     mail.attachments = details.a;
     mail.message_id = details.i;
     mail.withheld = details.w;
+    mail.score = details.s.unwrap_or_default();
     mail.text = text.to_owned();
     Ok(())
 }

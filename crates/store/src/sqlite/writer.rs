@@ -14,7 +14,11 @@ use super::ballast::Ballast;
 use super::{LOG_PAGES, SqliteTx};
 use crate::desk::Errand;
 use crate::error::StoreError;
+use crate::porter::Porter;
 
+/// How often a writer that has just served one lone caller looks for the next errand before it sleeps. A caller that
+/// does one thing after the other is back sooner than a sleeping thread is awake.
+const LOOKS: u32 = 100;
 /// Most errands that share one commit.
 pub(super) const GROUP: usize = 256;
 
@@ -35,6 +39,7 @@ pub(super) struct Writer {
     pub node: NodeName,
     pub clock: Arc<dyn Clock>,
     pub ballast: Ballast,
+    pub porter: Porter<SqliteTx>,
     /// Set once the file can no longer be believed by this process.
     pub broken: Option<StoreError>,
 }
@@ -52,13 +57,17 @@ impl Writer {
     /// Serves until both queues are closed and empty.
     pub fn live(mut self) {
         let waker = Waker::from(Arc::new(Alarm(std::thread::current())));
-        while let Some((lane, first)) = self.next(&waker) {
-            self.serve(lane, first);
+        let mut looks = 0;
+        while let Some((lane, first)) = self.next(&waker, looks) {
+            looks = match self.serve(lane, first) {
+                1 => LOOKS,
+                _ => 0,
+            };
         }
     }
 
-    /// The next errand, of those that stop something first.
-    fn next(&mut self, waker: &Waker) -> Option<(Lane, Box<dyn Errand<SqliteTx>>)> {
+    /// The next errand, of those that stop something first. Looks so often before it sleeps.
+    fn next(&mut self, waker: &Waker, mut looks: u32) -> Option<(Lane, Box<dyn Errand<SqliteTx>>)> {
         let mut context = Context::from_waker(waker);
         loop {
             if let Poll::Ready(Some(errand)) = self.stops.poll_recv(&mut context) {
@@ -68,13 +77,18 @@ impl Writer {
                 Poll::Ready(Some(errand)) => return Some((Lane::Ordinary, errand)),
                 // The queue of stops was closed before this one, and it was empty just now.
                 Poll::Ready(None) => return None,
+                // Whoever else has work goes first.
+                Poll::Pending if looks > 0 => {
+                    looks -= 1;
+                    std::thread::yield_now();
+                }
                 Poll::Pending => std::thread::park(),
             }
         }
     }
 
-    /// Commits an errand with whatever waits behind it in its lane.
-    fn serve(&mut self, lane: Lane, first: Box<dyn Errand<SqliteTx>>) {
+    /// Commits an errand with whatever waits behind it in its lane. Says how many that were.
+    fn serve(&mut self, lane: Lane, first: Box<dyn Errand<SqliteTx>>) -> usize {
         let mut group = vec![first];
         let queue = match lane {
             Lane::Stop => &mut self.stops,
@@ -85,6 +99,12 @@ impl Writer {
         {
             group.push(next);
         }
+        let count = group.len();
+        self.serve_group(lane, group);
+        count
+    }
+
+    fn serve_group(&mut self, lane: Lane, mut group: Vec<Box<dyn Errand<SqliteTx>>>) {
         if let Some(fault) = &self.broken {
             return answer(group, Some(fault));
         }
@@ -94,7 +114,7 @@ impl Writer {
         }
         let alone = group.len() == 1;
         match self.commit(lane, &mut group) {
-            Ok(()) => answer(group, None),
+            Ok(()) => self.porter.carry(group, self.tx.take_spent()),
             Err(fault) if alone || is_final(&fault) => answer(group, Some(&fault)),
             // One of them does not fit; the others must not suffer for it.
             Err(_) => group.into_iter().for_each(|errand| self.serve_alone(lane, errand)),

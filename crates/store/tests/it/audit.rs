@@ -1,5 +1,6 @@
 //! The record end to end: appended by use cases, signed, exported, verified, proven.
 
+use futures_util::future::join_all;
 use sluice_core::audit::checkpoint::{Signer, origin};
 use sluice_core::audit::export::{Form, Log, write_checkpoint, write_entry};
 use sluice_core::audit::key::SecretKey;
@@ -71,6 +72,27 @@ fn a_signed_log_verifies_offline_and_every_covered_entry_can_be_proven() {
             assert_eq!(proven.entry.seq, seq);
         }
         assert!(world.wait(world.store.prove(log(), 518)).unwrap().is_none(), "no checkpoint covers it yet");
+    });
+}
+
+#[test]
+fn entries_of_many_who_come_at_once_form_one_chain() {
+    everywhere(|world| {
+        let mut signer = signer();
+        // More than go into one statement, and not a multiple of it; some of them put the others before people.
+        let mails: Vec<_> = (0..101).map(|n| world.mail(&format!("clerk-{}", n % 7), &format!("mail {n}"))).collect();
+        let admitted = world.wait(join_all(mails.into_iter().map(|mail| world.store.admit(mail))));
+        assert!(admitted.iter().all(Result::is_ok), "{admitted:?}");
+        checkpoint(world, &mut signer);
+        let (about, lines, notes) = export(world, &signer);
+        let trust = Trust { key: Some(signer.key().clone()), ..Trust::default() };
+        let files = Export { log: &about, entries: lines.as_slice(), checkpoints: notes.as_slice() };
+        let report = verify(files, &trust).unwrap();
+        assert!(report.entries >= 101 && report.covered == report.entries, "{report:?}");
+        assert_eq!(
+            world.wait(world.store.logs()).unwrap().iter().map(|(_, head)| head.size).max(),
+            Some(report.entries)
+        );
     });
 }
 

@@ -1,25 +1,48 @@
 //! A message on its way out of the worker: all six stages, or withheld.
 //!
 //! Takes a raw item, gives a [`Mail`]. Promise: every text of it passed the stages, the part that is not shown as
-//! well as the one that is; whatever speaks to its reader instead of to its addressee is withheld with the rules
-//! it broke.
+//! well as the one that is; whatever speaks to its reader instead of to its addressee comes with the rules it broke and
+//! how much they weigh. From which score on it is withheld, the gateway decides.
 
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime::{self, RawMail};
-use sluice_content::{Clean, Plan, Raw, Verdict, clean};
+use sluice_content::{Clean, Plan, Raw, clean};
 use sluice_core::mail::{Address, Mail};
 
 /// Longest body that is kept, in bytes.
 const LONGEST: usize = 1 << 20;
 
+/// What the stages noticed in a message.
+#[derive(Default)]
+struct Found {
+    rules: Vec<String>,
+    /// The highest, in thousandths, rounded up.
+    score: u32,
+}
+
+impl Found {
+    fn note(&mut self, clean: &Clean) {
+        let heavy = clean.findings().iter().filter(|finding| finding.score > 0.0);
+        self.rules.extend(heavy.map(|finding| finding.rule.to_owned()));
+        // Between 0 and 1000.
+        self.score = self.score.max((clean.score().clamp(0.0, 1.0) * 1000.0).ceil() as u32);
+    }
+
+    /// What was not let through cannot have been looked at.
+    fn refused(&mut self, code: &str) {
+        self.rules.push(code.to_owned());
+        self.score = 1000;
+    }
+}
+
 /// Takes a message apart and through all stages.
 pub fn cleaned(item: &RawItem) -> Mail {
     let RawMail { mut mail, text, html, .. } = mime::open(item);
-    let mut withheld = Vec::new();
-    lines(&mut mail, &mut withheld);
-    let plain = text.as_deref().map(|text| through(text, "text/plain; charset=utf-8", &mut withheld));
+    let mut found = Found::default();
+    lines(&mut mail, &mut found);
+    let plain = text.as_deref().map(|text| through(text, "text/plain; charset=utf-8", &mut found));
     // A mail has two faces: what one reader is not shown, another one reads.
-    let rich = html.as_deref().map(|html| through(html, "text/html; charset=utf-8", &mut withheld));
+    let rich = html.as_deref().map(|html| through(html, "text/html; charset=utf-8", &mut found));
     let blank = |text: &&String| !text.trim().is_empty();
     mail.text = plain.as_ref().filter(blank).or(rich.as_ref().filter(blank)).cloned().unwrap_or_default();
     if mail.text.len() > LONGEST {
@@ -27,15 +50,16 @@ pub fn cleaned(item: &RawItem) -> Mail {
         mail.text.truncate(end);
         mail.cut = true;
     }
-    withheld.sort_unstable();
-    withheld.dedup();
-    mail.withheld = withheld;
+    let Found { mut rules, score } = found;
+    rules.sort_unstable();
+    rules.dedup();
+    (mail.withheld, mail.score) = (rules, score);
     mail
 }
 
 /// Names of labels, which people wrote as well.
 pub fn names(names: Vec<(String, String)>) -> Vec<(String, String)> {
-    let mut unheeded = Vec::new();
+    let mut unheeded = Found::default();
     let texts: Vec<String> = names.iter().map(|(_, name)| one_line(name)).collect();
     match together(&texts, &mut unheeded) {
         Some(clean) => names.into_iter().zip(clean).map(|((id, _), name)| (id, name)).collect(),
@@ -44,7 +68,7 @@ pub fn names(names: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 /// Everything of the head that people read, through the stages in one go.
-fn lines(mail: &mut Mail, withheld: &mut Vec<String>) {
+fn lines(mail: &mut Mail, found: &mut Found) {
     let mut texts = vec![one_line(&mail.subject)];
     let people = mail.from.iter().chain(&mail.to).chain(&mail.cc);
     for Address { name, address } in people {
@@ -55,9 +79,9 @@ fn lines(mail: &mut Mail, withheld: &mut Vec<String>) {
         texts.push(one_line(file.name.as_deref().unwrap_or_default()));
         texts.push(one_line(&file.media_type));
     }
-    let Some(clean) = together(&texts, withheld) else {
+    let Some(clean) = together(&texts, found) else {
         // Lines cannot be told apart any more: nothing of them is shown.
-        withheld.push("mail.head".to_owned());
+        found.refused("mail.head");
         (mail.from, mail.to, mail.cc) = (None, Vec::new(), Vec::new());
         mail.subject.clear();
         mail.attachments.clear();
@@ -77,10 +101,10 @@ fn lines(mail: &mut Mail, withheld: &mut Vec<String>) {
 }
 
 /// Lines through the stages at once, and apart again. Nothing if they came out as other lines.
-fn together(texts: &[String], withheld: &mut Vec<String>) -> Option<Vec<String>> {
+fn together(texts: &[String], found: &mut Found) -> Option<Vec<String>> {
     // A sign before each keeps blank ones and leading blanks where they are.
     let joined: String = texts.iter().map(|text| format!("·{text}\n")).collect();
-    let clean = through(&joined, "text/plain; charset=utf-8", withheld);
+    let clean = through(&joined, "text/plain; charset=utf-8", found);
     let lines: Option<Vec<String>> =
         clean.lines().map(|line| line.strip_prefix('·').map(|text| text.trim().to_owned())).collect();
     lines.filter(|lines| lines.len() == texts.len())
@@ -91,23 +115,16 @@ fn one_line(text: &str) -> String {
 }
 
 /// One text through all stages. What is refused is withheld as a whole.
-fn through(text: &str, kind: &str, withheld: &mut Vec<String>) -> String {
+fn through(text: &str, kind: &str, found: &mut Found) -> String {
     match clean(Raw::new(text.as_bytes()).declared(kind), &Plan::default()) {
         Ok(clean) => {
-            note(&clean, withheld);
+            found.note(&clean);
             clean.text().to_owned()
         }
         Err(refused) => {
-            withheld.push(refused.code().to_owned());
+            found.refused(refused.code());
             String::new()
         }
-    }
-}
-
-fn note(clean: &Clean, withheld: &mut Vec<String>) {
-    if clean.verdict() != Verdict::Pass {
-        let heavy = clean.findings().iter().filter(|finding| finding.score > 0.0);
-        withheld.extend(heavy.map(|finding| finding.rule.to_owned()));
     }
 }
 

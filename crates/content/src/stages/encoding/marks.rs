@@ -88,10 +88,23 @@ impl Seen {
     }
 }
 
+/// Whether every character is ordinary. Plain bytes are passed over without being read as characters.
+fn is_fine(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        let strange = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
+        let Some(at) = rest.as_bytes().iter().position(strange) else { return true };
+        let mut chars = rest.get(at..).unwrap_or_default().chars();
+        if chars.next().is_none_or(|c| mark(c) != Mark::Fine) {
+            return false;
+        }
+        rest = chars.as_str();
+    }
+}
+
 /// Removes or shows what must not stay.
 pub(super) fn settle<'a>(text: Cow<'a, str>, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
-    let harmless = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
-    if text.as_bytes().iter().all(harmless) || !text.chars().any(|c| mark(c) != Mark::Fine) {
+    if is_fine(&text) {
         return text;
     }
     let mut out = String::with_capacity(text.len());

@@ -33,30 +33,79 @@ struct Signs {
     bits: usize,
 }
 
+/// What a byte is to those who count. Looked up, because a text is mostly letters and every question asked of each of
+/// them costs more than the answer.
+mod kind {
+    /// A letter or a digit.
+    pub(super) const WORD: u8 = 1;
+    /// What base64 and hex are made of.
+    pub(super) const RUN: u8 = 2;
+    pub(super) const BIT: u8 = 4;
+    /// What stands for a letter in leet.
+    pub(super) const LEET: u8 = 8;
+    pub(super) const LETTER: u8 = 16;
+    /// One of the four signs that are counted by themselves.
+    pub(super) const SIGN: u8 = 32;
+
+    pub(super) const OF: [u8; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0_u8;
+        loop {
+            let mut kind = 0;
+            if byte.is_ascii_alphanumeric() {
+                kind |= WORD;
+            }
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_') {
+                kind |= RUN;
+            }
+            if matches!(byte, b'0' | b'1') {
+                kind |= BIT;
+            }
+            if matches!(byte, b'0' | b'1' | b'3' | b'4' | b'5' | b'7' | b'@' | b'$' | b'!' | b'|') {
+                kind |= LEET;
+            }
+            if byte.is_ascii_alphabetic() {
+                kind |= LETTER;
+            }
+            if matches!(byte, b'%' | b'&' | b'\\' | b'=') {
+                kind |= SIGN;
+            }
+            #[expect(
+                clippy::indexing_slicing,
+                reason = "a byte is always inside 256, and this runs when it is compiled"
+            )]
+            {
+                table[byte as usize] = kind;
+            }
+            if byte == u8::MAX {
+                break;
+            }
+            byte += 1;
+        }
+        table
+    };
+}
+
 impl Signs {
     fn count(text: &str) -> Self {
         let mut signs = Self::default();
-        let (mut run, mut before, mut last) = (0, b' ', b' ');
+        let (mut run, mut before, mut last) = (0, 0, 0);
         for &byte in text.as_bytes() {
-            match byte {
-                b'%' => signs.percent += 1,
-                b'&' => signs.entity += 1,
-                b'\\' => signs.backslash += 1,
-                b'=' => signs.equals += 1,
-                _ => {}
+            let kind = kind::OF.get(usize::from(byte)).copied().unwrap_or_default();
+            if kind & kind::SIGN != 0 {
+                match byte {
+                    b'%' => signs.percent += 1,
+                    b'&' => signs.entity += 1,
+                    b'\\' => signs.backslash += 1,
+                    _ => signs.equals += 1,
+                }
             }
-            let word = byte.is_ascii_alphanumeric();
-            if word || matches!(byte, b'+' | b'/' | b'-' | b'_') {
-                run += 1;
-                signs.run = signs.run.max(run);
-            } else {
-                run = 0;
-            }
-            signs.bits += usize::from(matches!(byte, b'0' | b'1'));
-            signs.lone += usize::from(!word && last.is_ascii_alphanumeric() && !before.is_ascii_alphanumeric());
-            let digit = matches!(last, b'0' | b'1' | b'3' | b'4' | b'5' | b'7' | b'@' | b'$' | b'!' | b'|');
-            signs.leet += usize::from(digit && byte.is_ascii_alphabetic() && before.is_ascii_alphabetic());
-            (before, last) = (last, byte);
+            run = if kind & kind::RUN != 0 { run + 1 } else { 0 };
+            signs.run = signs.run.max(run);
+            signs.bits += usize::from(kind & kind::BIT != 0);
+            signs.lone += usize::from((before | kind) & kind::WORD == 0 && last & kind::WORD != 0);
+            signs.leet += usize::from(last & kind::LEET != 0 && before & kind & kind::LETTER != 0);
+            (before, last) = (last, kind);
         }
         signs
     }

@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::Code;
+use sluice_store::SessionFilter;
 
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::SessionView;
+use super::views::{Page, SessionView};
 use crate::No;
 
 /// The longest task, in characters.
@@ -49,6 +50,18 @@ pub(super) async fn open(mut visit: Visit) -> Result<Reply, No> {
     gw.events.wrote();
     let session = gw.store.session(id).await?.ok_or_else(|| No::new(Code::IdentitySession))?;
     Ok(Reply::json(201, &SessionView::from(&session)))
+}
+
+/// `GET /v1/sessions`.
+pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+    let (limit, before) = (visit.limit()?, visit.asked("cursor")?);
+    let wanted =
+        SessionFilter { tainted: visit.asked::<bool>("tainted")?.unwrap_or(false), agent: visit.asked("agent")? };
+    let found = visit.gw.store.sessions(wanted, before, limit.saturating_add(1)).await?;
+    let has_more = found.len() > limit as usize;
+    let data: Vec<SessionView> = found.iter().take(limit as usize).map(SessionView::from).collect();
+    let next_cursor = has_more.then(|| data.last().map(|one| one.session_id.clone())).flatten();
+    Ok(Reply::json(200, &Page { data, next_cursor, has_more }))
 }
 
 /// `GET /v1/sessions/{session_id}`.

@@ -246,7 +246,7 @@ mod tests {
             }
             said
         });
-        let screen = Screen::new(crate::screen::Color::Never, true);
+        let screen = Screen::new(crate::screen::Color::Never, true, crate::screen::Output::Table);
         let back = waiting.answer("s1", Span::from_mins(1), &screen).unwrap();
         assert_eq!(back.code, "good");
         assert_eq!(browser.join().unwrap().last().map(String::as_str), Some("200"));

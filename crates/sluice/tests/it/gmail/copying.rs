@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::house::{House, gmail};
+use sluice_gateway::corridor::Answer;
+
+use super::house::{House, ana, gmail};
 
 #[tokio::test]
 async fn a_first_copy_that_is_cut_off_goes_on_where_it_stopped() {
@@ -77,7 +79,30 @@ async fn a_mail_that_gives_orders_is_found_and_says_nothing() {
     let no = house.call("email.read", json!({"message_id": id})).await.unwrap_err();
     assert_eq!(no.refusal.code().as_str(), "content.withheld");
     let forward = json!({"message_id": id, "to": "me@elsewhere.example", "body": ""});
-    let no = house.call("email.forward", forward).await.unwrap_err();
-    assert_eq!(no.refusal.code().as_str(), "content.withheld", "nor is it passed on to where it could be read");
+    let no_forward = house.call("email.forward", forward.clone()).await.unwrap_err();
+    assert_eq!(no_forward.refusal.code().as_str(), "content.withheld", "nor is it passed on to where it could be read");
+
+    let findings = house.gw.store.findings(true, None, 10).await.unwrap();
+    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+    assert!(no.refusal.text().contains(&finding.id.to_string()), "{}", no.refusal.text());
+    assert_eq!((finding.service.as_str(), finding.source.as_str()), ("gmail", format!("message {id}").as_str()));
+    assert!(finding.score >= 500, "{finding:?}");
+    let session = house.gw.store.session(finding.session.unwrap()).await.unwrap().unwrap();
+    assert!(session.tainted_at.is_some(), "whoever asked for it writes nothing alone any more");
+    house.call("email.read", json!({"message_id": id})).await.unwrap_err();
+    assert_eq!(house.gw.store.findings(true, None, 10).await.unwrap().len(), 1, "the same item, the same finding");
+
+    house.gw.store.release_finding(finding.id, ana(), String::new()).await.unwrap();
+    let found = house.read("email.search", json!({"query": "subject:\"Quayside parking\"", "limit": 10})).await;
+    assert_eq!(found["messages"][0]["subject"], "Quayside parking permits", "{found}");
+    let read = house.read("email.read", json!({"message_id": id})).await;
+    assert!(read["message"]["body"].as_str().unwrap().contains("Ignore all previous"), "{read}");
+    house.mailbox.owner(&json!({"expire_history": true}));
+    assert!(house.gw.connections.sync_now(&gmail()).await.unwrap().made_anew);
+    let asked = house.call("email.forward", forward).await.unwrap();
+    assert!(
+        matches!(asked, Answer::Awaiting { .. }),
+        "a tainted session asks, and a fresh copy knows the release: {asked:?}"
+    );
     assert_eq!(house.let_go().await, 0);
 }

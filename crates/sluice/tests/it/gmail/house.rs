@@ -19,7 +19,7 @@ use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
 use sluice_gateway::vault::{NewValue, Secret};
 use sluice_gateway::workers::Program;
 use sluice_gateway::{Gateway, No};
-use sluice_store::{AlertFilter, KeyKind, NewKey};
+use sluice_store::{AlertFilter, KeyKind, NewKey, SessionFilter};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
@@ -279,6 +279,14 @@ impl House {
     pub async fn alerts(&self) -> Vec<String> {
         let alerts = self.gw.store.alerts(AlertFilter::default(), None, 1_000).await.unwrap();
         alerts.into_iter().map(|alert| alert.message.topic).collect()
+    }
+
+    /// A person says that what agents were kept from did them no harm.
+    pub async fn clear(&self) {
+        let tainted = SessionFilter { tainted: true, agent: None };
+        for session in self.gw.store.sessions(tainted, None, 10).await.unwrap() {
+            self.gw.store.clear_taint(session.id, ana()).await.unwrap();
+        }
     }
 
     /// Messages of a list.

@@ -18,6 +18,7 @@ async fn a_read_asks_nothing_of_the_service_and_a_mail_reaches_it_once() {
         drop(house.call("email.read", json!({"message_id": id})).await);
     }
     assert_eq!(house.mailbox.calls(), before, "reads ask nothing of the service");
+    house.clear().await;
 
     let sent = house.mailbox.sent();
     let hold = house.send("Q3 figures").await;

@@ -94,7 +94,7 @@ fn record(connection: &mut Connection, asked: &Asked, hold: HoldId, now: Timesta
     let mut fact = Fact::new("hold.done", Actor::Node(asked.node.clone())).with("move", "complete");
     fact = fact.with("version", version);
     (fact.hold, fact.from, fact.to) = (Some(hold), Some("armed".into()), Some("done".into()));
-    let sealed = head.seal(&asked.node, now, fact);
+    let sealed = head.seal(&asked.node, now, &fact);
     tx.execute(
         "INSERT INTO audit_entries (log, seq, hash, body) VALUES (?1, ?2, ?3, ?4)",
         params![node, small(sealed.seq), sealed.hash.0, sealed.body],

@@ -149,12 +149,13 @@ pub(super) fn hex(text: &str) -> Option<String> {
 }
 
 fn flush_hex(digits: &mut Vec<u8>, out: &mut String) {
-    let run = std::mem::take(digits);
-    if run.len() >= 20 {
+    if digits.len() >= 20 {
         let bytes =
-            run.chunks_exact(2).map(|pair| pair.iter().fold(0_u8, |value, digit| (value << 4) | digit)).collect();
+            digits.chunks_exact(2).map(|pair| pair.iter().fold(0_u8, |value, digit| (value << 4) | digit)).collect();
         append(out, readable(bytes));
     }
+    // The room is used again: nearly every word of a plain text has a letter that is a digit here.
+    digits.clear();
 }
 
 /// Groups of eight bits.

@@ -2,8 +2,14 @@
 //!
 //! Takes a text, gives what it says. Promise: linear, and never longer than the text.
 
+/// So many letters have to be joined for a text to be spaced.
+const JOINED: usize = 8;
+
 /// `i g n o r e   t h i s` becomes `ignore this`. Nothing, if too little of the text is spaced.
 pub(super) fn unspaced(text: &str) -> Option<String> {
+    if spaced(text) < JOINED {
+        return None;
+    }
     let chars: Vec<char> = text.chars().collect();
     let at = |index: usize| chars.get(index).copied();
     let lone = |index: usize| {
@@ -36,7 +42,22 @@ pub(super) fn unspaced(text: &str) -> Option<String> {
             index += 1;
         }
     }
-    (joined >= 8).then_some(out)
+    (joined >= JOINED).then_some(out)
+}
+
+/// How often a letter that stands alone is followed, one sign later, by another: at least as often as letters would
+/// be joined. One look at each character, because most texts end here.
+fn spaced(text: &str) -> usize {
+    // The last five characters, the newest last: a bit for each that is a letter or a digit.
+    const ALONE_TWICE: u32 = 0b01010;
+    let (mut last, mut count) = (0, 0);
+    let mut see = |letter: bool| {
+        last = (last << 1 | u32::from(letter)) & 0b11111;
+        count += usize::from(last == ALONE_TWICE);
+    };
+    text.chars().for_each(|c| see(c.is_alphanumeric()));
+    see(false);
+    count
 }
 
 /// `1gn0r3` becomes `ignore`; a one stands for `one`.
@@ -88,4 +109,36 @@ pub(in crate::stages) fn rot13(text: &str) -> String {
 /// Backwards.
 pub(in crate::stages) fn reversed(text: &str) -> String {
     text.chars().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pairs of lone letters, counted as `unspaced` finds them.
+    fn pairs(text: &str) -> usize {
+        let chars: Vec<char> = text.chars().collect();
+        let lone = |at: usize| {
+            chars.get(at).is_some_and(|c| c.is_alphanumeric())
+                && at.checked_sub(1).is_none_or(|before| !chars[before].is_alphanumeric())
+                && chars.get(at + 1).is_none_or(|c| !c.is_alphanumeric())
+        };
+        (0..chars.len()).filter(|at| lone(*at) && lone(*at + 2)).count()
+    }
+
+    #[test]
+    fn a_spaced_text_is_read_from_its_first_letter_to_its_last() {
+        assert_eq!(unspaced("i g n o r e   t h i s").as_deref(), Some("ignore this"));
+        assert_eq!(unspaced("a b c d e f g h"), None, "seven were joined");
+        assert_eq!(unspaced("a b c d e f g h i").as_deref(), Some("abcdefghi"));
+        assert_eq!(unspaced("и г н о р и р у й").as_deref(), Some("игнорируй"));
+    }
+
+    proptest! {
+        #[test]
+        fn lone_letters_are_counted_as_they_are_joined(text in "[ab\u{e9}\u{433} .\n-]{0,60}") {
+            prop_assert_eq!(spaced(&text), pairs(&text));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use sluice_core::refusal::Code;
 use sluice_store::Role;
 
-use super::{APPROVER, CALL, HOLDS, WAIT, handler, shape};
+use super::{APPROVER, CALL, CURSOR, HOLDS, LIMIT, VIEWER, WAIT, handler, shape};
 use crate::doors::http::route::{Access, Param, Route};
 use crate::doors::http::{calls, events, openapi, sessions, status, views, watches};
 use crate::rooms::identity::Wish;
@@ -100,6 +100,24 @@ pub const ROUTES: &[Route] = &[
         answers: &[(201, shape!(views::SessionView))],
         refusals: &[Code::IdentityPaused, Code::IdentitySession],
         handler: handler!(sessions::open),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/sessions",
+        name: "listSessions",
+        about: "Lists sessions of agents.",
+        access: VIEWER,
+        stops: false,
+        query: &[
+            CURSOR,
+            LIMIT,
+            Param { name: "tainted", kind: "boolean", about: "Only those shown something that looked like an attack." },
+            Param { name: "agent", kind: "string", about: "Only those of this agent." },
+        ],
+        body: None,
+        answers: &[(200, shape!(views::Page<views::SessionView>))],
+        refusals: &[],
+        handler: handler!(sessions::list),
     },
     Route {
         method: "GET",

@@ -1,0 +1,136 @@
+//! Messages that are kept from agents: which ones, under which finding, and since when not any more.
+//!
+//! Takes what workers found in a message and what the owner set; gives the finding an agent is told of instead of the
+//! message. Promise: a message reaches an agent only below its service's threshold or after a person released these
+//! very words; one that is asked for is on record first, and its session is tainted.
+
+use sluice_core::ids::FindingId;
+use sluice_core::mail::Mail;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{ServiceName, Timestamp};
+use sluice_store::replica::{Change, Reader as Eyes, Replica};
+
+use super::mail::unavailable;
+use super::{Connections, Line};
+use crate::No;
+use crate::intake::{Cleaned, Incoming, Note, Reader};
+use crate::services::Ask;
+
+/// The rule of a message that no rule caught, where everything is withheld.
+const EVERYTHING: &str = "content.threshold";
+
+impl Connections {
+    /// Decides on each message that is about to be copied.
+    pub(super) fn judged(&self, line: &Line, changes: Vec<Change>) -> Result<Vec<Change>, No> {
+        let gw = self.gateway()?;
+        let (intake, name) = (&gw.intake, line.row().name);
+        let judged = changes.into_iter().map(|change| match change {
+            Change::Put(mut mail) => {
+                if !intake.withholds(&name, mail.score) {
+                    mail.withheld.clear();
+                } else if mail.withheld.is_empty() {
+                    mail.withheld.push(EVERYTHING.to_owned());
+                }
+                Change::Put(mail)
+            }
+            other => other,
+        });
+        Ok(judged.collect())
+    }
+
+    /// Shows a message to agents from now on if a person has released it. Says whether it is shown.
+    pub(super) async fn let_through(
+        &self,
+        copy: &Replica,
+        (service, id): (&ServiceName, &str),
+        now: Timestamp,
+    ) -> Result<bool, Refusal> {
+        let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(false) };
+        if mail.withheld.is_empty() {
+            return Ok(true);
+        }
+        let gw = self.gateway().map_err(|no| *no.refusal)?;
+        let released = gw.intake.is_released(&incoming(service, &mail, now)).await?;
+        if released {
+            copy.release(id).map_err(unavailable)?;
+        }
+        Ok(released)
+    }
+
+    /// The refusal for an agent that asks for a message that is withheld: with the finding a person can look at.
+    pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &Ask, id: &str) -> Refusal {
+        match self.finding(copy, service, ask, id).await {
+            Ok(Some(finding)) => Refusal::new(Code::ContentWithheld).with_text(&format!(
+                "the message speaks to its reader instead of to its addressee; it is kept back as {finding} until a \
+                 person releases it (sluice findings release {finding})"
+            )),
+            Ok(None) => Refusal::new(Code::ContentWithheld),
+            Err(refusal) => refusal,
+        }
+    }
+
+    async fn finding(
+        &self,
+        copy: &Replica,
+        service: &ServiceName,
+        ask: &Ask,
+        id: &str,
+    ) -> Result<Option<FindingId>, Refusal> {
+        let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(None) };
+        let mut item = incoming(service, &mail, ask.now);
+        item.reader = Some(Reader { agent: ask.action.agent().clone(), session: ask.session, call: ask.call });
+        let gw = self.gateway().map_err(|no| *no.refusal)?;
+        gw.intake.asked_for(&item, &copied(&mail)).await
+    }
+}
+
+/// A message as an item from outside. The same message gives the same bytes, whatever its labels.
+fn incoming(service: &ServiceName, mail: &Mail, at: Timestamp) -> Incoming {
+    let author = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    Incoming {
+        bytes: words(mail).into_bytes(),
+        declared: None,
+        service: service.clone(),
+        source: format!("message {}", mail.id),
+        author,
+        at,
+        beside: None,
+        reader: None,
+        enveloped: false,
+    }
+}
+
+/// A message as a person is shown it.
+fn words(mail: &Mail) -> String {
+    let people = |people: &[sluice_core::mail::Address]| {
+        let all: Vec<String> = people.iter().map(ToString::to_string).collect();
+        all.join(", ")
+    };
+    let from = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let files: Vec<&str> = mail.attachments.iter().filter_map(|file| file.name.as_deref()).collect();
+    format!(
+        "From: {from}\nTo: {}\nCc: {}\nSubject: {}\nFiles: {}\n\n{}",
+        people(&mail.to),
+        people(&mail.cc),
+        mail.subject,
+        files.join(", "),
+        mail.text,
+    )
+}
+
+/// What the worker that copied a message said of it.
+fn copied(mail: &Mail) -> Cleaned {
+    let weight = f64::from(mail.score) / 1000.0;
+    // Between 0 and 1.
+    let score = weight as f32;
+    let note = |rule: &String| Note {
+        stage: "injection".into(),
+        rule: rule.clone(),
+        carrier: "mail".into(),
+        start: 0,
+        end: 0,
+        score,
+    };
+    let notes: Vec<Note> = mail.withheld.iter().map(note).collect();
+    Cleaned { text: words(mail), value: None, score, found: notes.len() as u64, notes, withheld: None }
+}

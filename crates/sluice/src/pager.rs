@@ -1,0 +1,102 @@
+//! A pager for what is longer than the screen.
+//!
+//! Takes what goes to stdout while a command that only shows things prints. Promise: whatever cannot be paged is
+//! printed; nothing is left running.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use anstream::AutoStream;
+use clap::ArgMatches;
+
+use crate::screen::Screen;
+
+/// Commands whose data people read from top to bottom.
+const READ: [&str; 12] = [
+    "list",
+    "show",
+    "explain",
+    "history",
+    "diff",
+    "templates",
+    "schema",
+    "help",
+    "crashes",
+    "crash",
+    "capabilities",
+    "search",
+];
+/// The pager where nobody named one: ends by itself when all fits on the screen, keeps colours, leaves the text there.
+const USUAL: [&str; 2] = ["less", "-FRX"];
+
+/// Whether what was typed shows something and ends.
+pub(crate) fn is_worth_it(typed: &ArgMatches) -> bool {
+    let (mut at, mut name) = (typed, "");
+    while let Some((next, below)) = at.subcommand() {
+        (name, at) = (next, below);
+    }
+    let set = |flag: &str| at.try_get_one::<bool>(flag).ok().flatten() == Some(&true);
+    READ.contains(&name) && !set("watch") && !set("follow")
+}
+
+/// Where data goes while a pager is open.
+static PIPE: Mutex<Option<AutoStream<File>>> = Mutex::new(None);
+
+/// Prints to the pager. Nothing if there is none.
+pub(crate) fn print(text: std::fmt::Arguments<'_>) -> Option<io::Result<()>> {
+    let mut pipe = PIPE.lock().unwrap_or_else(PoisonError::into_inner);
+    pipe.as_mut().map(|pipe| pipe.write_fmt(text))
+}
+
+/// A pager that is open.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    child: Child,
+}
+
+impl Pager {
+    /// Opens one, if a person reads and there is one.
+    pub(crate) fn open(screen: &Screen) -> Option<Self> {
+        if !screen.is_terminal() {
+            return None;
+        }
+        // What stdout would have made of colour counts, not what a pipe would.
+        let colour = AutoStream::choice(&io::stdout());
+        let mut child = program()?.stdin(Stdio::piped()).spawn().ok()?;
+        let pipe = AutoStream::new(File::from(OwnedFd::from(child.stdin.take()?)), colour);
+        *PIPE.lock().unwrap_or_else(PoisonError::into_inner) = Some(pipe);
+        Some(Self { child })
+    }
+
+    /// Tells it that this is all, and waits until the person has read it.
+    pub(crate) fn close(mut self) {
+        *PIPE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let _ended = self.child.wait();
+    }
+}
+
+/// The pager people want.
+fn program() -> Option<Command> {
+    let wanted = ["SLUICE_PAGER", "PAGER"].into_iter().find_map(std::env::var_os);
+    match wanted {
+        Some(line) if line.is_empty() || line == "cat" => None,
+        Some(line) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(line);
+            Some(shell)
+        }
+        None => {
+            let [name, flags] = USUAL;
+            let path = std::env::var_os("PATH")?;
+            let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+            there.then(|| {
+                let mut less = Command::new(name);
+                less.arg(flags);
+                less
+            })
+        }
+    }
+}
