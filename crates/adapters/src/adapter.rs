@@ -288,6 +288,15 @@ pub trait SyncAdapter {
     /// When the cursor expired or the service does not answer.
     fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble>;
 
+    /// Messages as they are now, by id: those that were set aside are tried again. What is gone is said to be.
+    ///
+    /// # Errors
+    /// When the service does not answer.
+    fn fetch(&self, net: Way<'_>, ids: &[String]) -> Result<Vec<Change>, SyncTrouble> {
+        let _nobody_to_ask = (net, ids);
+        Ok(Vec::new())
+    }
+
     /// Whose account this is, by the service's own word; nothing where it does not say. One small request: it also
     /// shows whether the service is there and takes our credential.
     ///

@@ -19,7 +19,7 @@ mod wire;
 use sluice_core::CapabilityName;
 
 use crate::adapter::{
-    Cursor, Operation, Page, Reversal, RollbackCapable, SyncAdapter, SyncTrouble, Way, WriteExecutor,
+    Change, Cursor, Operation, Page, Reversal, RollbackCapable, SyncAdapter, SyncTrouble, Way, WriteExecutor,
 };
 use crate::manifest::Manifest;
 
@@ -52,6 +52,10 @@ impl Gmail {
 impl SyncAdapter for Gmail {
     fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble> {
         sync::changes(net, since)
+    }
+
+    fn fetch(&self, net: Way<'_>, ids: &[String]) -> Result<Vec<Change>, SyncTrouble> {
+        sync::again(net, ids)
     }
 
     fn account(&self, net: Way<'_>) -> Result<Option<String>, SyncTrouble> {

@@ -21,6 +21,14 @@ pub enum Job {
     Sync {
         /// Where it stands.
         since: Option<Cursor>,
+        /// Messages that broke whoever opened them: only their place is wanted.
+        #[serde(default)]
+        aside: Vec<String>,
+    },
+    /// Messages by id, as they are now.
+    Fetch {
+        /// Which.
+        ids: Vec<String>,
     },
     /// Look before a write; create its handle unless it has one.
     Prepare {
@@ -95,7 +103,13 @@ pub enum Answer {
 pub fn run(adapter: &dyn Adapter, net: Way<'_>, job: &Job) -> Answer {
     match job {
         Job::Account => Answer::Account(adapter.account(net)),
-        Job::Sync { since } => Answer::Page(adapter.changes(net, since.as_ref())),
+        Job::Sync { since, .. } => Answer::Page(adapter.changes(net, since.as_ref())),
+        Job::Fetch { ids } => Answer::Page(adapter.fetch(net, ids).map(|changes| Page {
+            changes,
+            next: Cursor(String::new()),
+            more: false,
+            progress: None,
+        })),
         Job::Prepare { write, handle } => Answer::Prepared(prepare(adapter, net, write, handle.clone())),
         Job::Perform { write, handle } => Answer::Done(perform(adapter, net, write, handle.as_ref())),
         Job::LookUp { write, handle } => Answer::Found(
@@ -247,7 +261,8 @@ mod tests {
         let capability = CapabilityName::new("email.send").unwrap();
         let write = Write { op: "buf_1".into(), capability, arguments: serde_json::Map::new(), at: 5, blobs };
         for job in [
-            Job::Sync { since: Some(Cursor("c".into())) },
+            Job::Sync { since: Some(Cursor("c".into())), aside: vec!["m1".into()] },
+            Job::Fetch { ids: vec!["m1".into()] },
             Job::Prepare { write: write.clone(), handle: Some(Handle("h".into())) },
             Job::Undo { write, before: vec![1, 2, 3], receipt: "r".into() },
         ] {

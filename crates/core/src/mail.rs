@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 
+/// The rule for which a message is withheld that nobody could open.
+pub const UNOPENED: &str = "mail.unopened";
+
 /// Someone a mail is from or to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Address {

@@ -7,6 +7,7 @@
 //! until a person signs in again.
 
 mod answer;
+mod attachments;
 mod job;
 mod lifecycle;
 mod mail;

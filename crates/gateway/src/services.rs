@@ -49,6 +49,15 @@ pub struct Ask {
     pub now: Timestamp,
 }
 
+/// A text that leaves with a write beside its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Along {
+    /// What it is, for whoever is told that something was found in it.
+    pub field: String,
+    /// The text.
+    pub text: String,
+}
+
 /// What was found before a write.
 #[derive(Debug, Default)]
 pub struct Prepared {
@@ -101,6 +110,24 @@ pub trait Service: Send + Sync {
     /// Whether what it gives was written by others. Sessions remember what they were shown of that.
     fn outside(&self) -> bool {
         false
+    }
+
+    /// Arguments in the form in which they are judged, shown to people and carried out.
+    ///
+    /// # Errors
+    /// When they name something that is not there.
+    fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
+        let _as_they_are = capability;
+        Ok(arguments)
+    }
+
+    /// Texts that would leave with a write beside its arguments, for the leak scan.
+    ///
+    /// # Errors
+    /// When they cannot be read: then nothing leaves.
+    fn along(&self, action: &Action) -> Result<Vec<Along>, Refusal> {
+        let _nothing_else = action;
+        Ok(Vec::new())
     }
 
     /// Says no early to a write that can be seen to be impossible. Changes nothing.

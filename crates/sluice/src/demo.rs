@@ -21,6 +21,8 @@ use stage::Stage;
 pub struct Telling {
     /// Keep the folder with its database and export.
     pub keep: bool,
+    /// How many times as fast as real time the demo's own passes; nothing: at once.
+    pub speed: Option<u32>,
 }
 
 /// How many messages the demo's mailbox has.
@@ -53,7 +55,7 @@ pub fn serve_mailbox(out: &mut dyn Write, address: std::net::SocketAddr, message
 /// When a scene does not end as it must, or nothing can be written.
 pub fn run(out: &mut dyn Write, telling: Telling) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("no room for the demo")?;
-    let mut stage = Stage::set(folder.path(), MESSAGES)?;
+    let mut stage = Stage::set(folder.path(), MESSAGES, telling.speed)?;
     writeln!(
         out,
         "sluice demo: gateway {} · mailbox {} · agent inbox-helper (scripted, over HTTP)",

@@ -343,6 +343,13 @@ pub enum Outcome {
         /// Why, as a stable code.
         code: String,
     },
+    /// The same, and the service said when it wants to be asked again.
+    NotBefore {
+        /// Why, as a stable code.
+        code: String,
+        /// Not earlier than this, nor than the usual schedule.
+        not_before: Timestamp,
+    },
     /// Provably nothing happened, and nothing will.
     Refused {
         /// Why, as a stable code.
@@ -360,7 +367,7 @@ impl Outcome {
         match self {
             Self::Done { after, .. } => after.is_some(),
             Self::Refused { .. } => true,
-            Self::NotDone { .. } | Self::GivenBack | Self::Unclear => false,
+            Self::NotDone { .. } | Self::NotBefore { .. } | Self::GivenBack | Self::Unclear => false,
         }
     }
 }
@@ -392,13 +399,8 @@ impl UseCase for Finish {
                 }
                 Ok(hold)
             }
-            Outcome::NotDone { code } => match backoff::delay(hold.attempts) {
-                Some(wait) => {
-                    let why = Why::because(desk.actor(), code);
-                    holds::shift(desk, hold, [Move::Retry { not_before: now + wait }], &why)
-                }
-                None => bury(desk, hold, code, self.message),
-            },
+            Outcome::NotDone { code } => again(desk, hold, (code, now), self.message),
+            Outcome::NotBefore { code, not_before } => again(desk, hold, (code, *not_before), self.message),
             Outcome::Refused { code } => {
                 if let Some(point) = point.filter(Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
@@ -414,6 +416,19 @@ impl UseCase for Finish {
             }
         }
     }
+}
+
+/// Another attempt after the usual wait, and not before a time; after the last one, a dead letter.
+fn again<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    hold: Hold,
+    (code, least): (&str, Timestamp),
+    message: MessageId,
+) -> Result<Hold, StoreError> {
+    let Some(wait) = backoff::delay(hold.attempts) else { return bury(desk, hold, code, message) };
+    let not_before = (desk.now + wait).max(least);
+    let why = Why::because(desk.actor(), code);
+    holds::shift(desk, hold, [Move::Retry { not_before }], &why)
 }
 
 /// A dead letter, and someone who is told.

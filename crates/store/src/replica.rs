@@ -7,6 +7,7 @@
 
 mod apply;
 mod copy;
+mod files;
 mod packing;
 mod rank;
 mod search;
@@ -21,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sluice_core::Timestamp;
-use sluice_core::mail::Mail;
 use sluice_core::mail::query::Query;
+use sluice_core::mail::{Attachment, Mail};
 
 use crate::error::StoreError;
 use copy::Copy;
@@ -122,6 +123,15 @@ pub struct Freshness {
 pub enum Change {
     /// A message as it is now.
     Put(Box<Mail>),
+    /// The content of an attachment of a message that was put before.
+    File {
+        /// SHA-256 of the content, in hex. Whoever makes the change has checked it.
+        sha256: String,
+        /// The content.
+        bytes: Vec<u8>,
+    },
+    /// A message that breaks whoever opens it: its place is kept, and that it was set aside.
+    Aside(Box<Mail>),
     /// Only its labels are other ones.
     Labels {
         /// Which message.
@@ -136,6 +146,17 @@ pub enum Change {
     },
     /// The names of the labels: id and name.
     LabelNames(Vec<(String, String)>),
+}
+
+/// An attachment in the copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The newest message that holds it.
+    pub message: String,
+    /// Who that is from, as people read it.
+    pub sender: String,
+    /// Its name, type, size and hash.
+    pub about: Attachment,
 }
 
 /// Changes that belong together, and where the copy stands after them.
@@ -227,6 +248,30 @@ impl Replica {
     /// When the file cannot be read.
     pub fn thread(&self, thread: &str, reader: Reader) -> Result<Vec<Mail>, StoreError> {
         self.look(|copy| copy.with_reader(|connection| copy::thread(connection, thread, reader)))
+    }
+
+    /// What is known of an attachment, by its hash: from the newest message that holds it and that the reader may see.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn attachment(&self, sha256: &str, reader: Reader) -> Result<Option<Held>, StoreError> {
+        self.look(|copy| copy.with_reader(|opened| files::held(opened, sha256, reader)))
+    }
+
+    /// The content of an attachment, by its hash; nothing where it was not kept. Who may see it is the caller's question.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn content(&self, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.look(|copy| copy.with_reader(|opened| files::content(opened, sha256)))
+    }
+
+    /// Messages that were set aside, by id.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn aside(&self) -> Result<Vec<String>, StoreError> {
+        self.look(|copy| copy.with_reader(files::aside))
     }
 
     /// Labels: id and name.

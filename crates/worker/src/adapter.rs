@@ -8,7 +8,7 @@ mod mail;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sluice_adapters::adapter::{Adapter, Change, Page, WriteExecutor as _};
+use sluice_adapters::adapter::{Adapter, Change, Page, RawItem, WriteExecutor as _};
 use sluice_adapters::gmail::Gmail;
 use sluice_adapters::job::{self, Answer};
 use sluice_adapters::net::{Net, NetError, Phase, Reply, Request};
@@ -76,12 +76,14 @@ impl Kind for AdapterRun {
     }
 
     fn perform(&self, job: Job, gate: &mut Gate<'_>) -> Result<Done, Fault> {
-        let task: Task =
-            serde_json::from_value(job.payload).map_err(|_| fault("worker.job", "not a job of an adapter"))?;
+        let Job { payload, attachments, .. } = job;
+        let mut task: Task =
+            serde_json::from_value(payload).map_err(|_| fault("worker.job", "not a job of an adapter"))?;
+        fill(&mut task.job, attachments)?;
         let adapter = adapter(&task.adapter, &task.account)?;
         let answer = walk(&adapter, &task, gate);
         let payload = match answer {
-            Answer::Page(Ok(page)) => hand_over(page, gate)?,
+            Answer::Page(Ok(page)) => hand_over(page, set_aside(&task.job), gate)?,
             other => other.to_json(),
         };
         Ok(Done { payload, attachments: Vec::new() })
@@ -93,13 +95,41 @@ fn walk(adapter: &dyn Adapter, task: &Task, gate: &mut Gate<'_>) -> Answer {
     job::run(adapter, &mut net, &task.job)
 }
 
-/// Each change as an item of its own, in order, clean; then where to go on.
-fn hand_over(page: Page, gate: &mut Gate<'_>) -> Result<Value, Fault> {
+/// Files of a write come beside the job: they would not fit into it.
+fn fill(job: &mut job::Job, attachments: Vec<Vec<u8>>) -> Result<(), Fault> {
+    let blobs = match job {
+        job::Job::Prepare { write, .. } | job::Job::Perform { write, .. } => write.blobs.as_mut_slice(),
+        _ => &mut [],
+    };
+    if blobs.len() != attachments.len() {
+        return Err(fault("worker.job", "the files of the write are not all there"));
+    }
+    for (blob, bytes) in blobs.iter_mut().zip(attachments) {
+        blob.bytes = bytes;
+    }
+    Ok(())
+}
+
+/// Messages that are not to be opened.
+fn set_aside(job: &job::Job) -> &[String] {
+    match job {
+        job::Job::Sync { aside, .. } => aside,
+        _ => &[],
+    }
+}
+
+/// Each change as an item of its own, in order, clean; then where to go on. What is about to be opened is named
+/// first: should it break this worker, the gateway knows which message it was.
+fn hand_over(page: Page, aside: &[String], gate: &mut Gate<'_>) -> Result<Value, Fault> {
     let Page { changes, next, more, progress } = page;
     let count = changes.len();
     for change in changes {
         let item = match change {
-            Change::Put(raw) => json!({"put": mail::cleaned(&raw)}),
+            Change::Put(raw) if aside.contains(&raw.id) => json!({"aside": mail::closed(&raw)}),
+            Change::Put(raw) => {
+                open(&raw, gate)?;
+                continue;
+            }
             Change::Labels { id, labels } => json!({"labels": {"id": id, "labels": labels}}),
             Change::Gone { id } => json!({"gone": id}),
             Change::LabelNames(names) => json!({"label_names": mail::names(names)}),
@@ -107,6 +137,12 @@ fn hand_over(page: Page, gate: &mut Gate<'_>) -> Result<Value, Fault> {
         gate.item(item, Vec::new())?;
     }
     Ok(json!({"page": {"next": next, "more": more, "progress": progress, "changes": count}}))
+}
+
+fn open(raw: &RawItem, gate: &mut Gate<'_>) -> Result<(), Fault> {
+    gate.item(json!({"opening": raw.id}), Vec::new())?;
+    let (mail, files) = mail::cleaned(raw);
+    gate.item(json!({"put": mail}), files)
 }
 
 /// The adapter's way out: through the gateway.

@@ -13,8 +13,8 @@ use crate::adapter::{Blob, Write};
 use crate::mime::{Letter, RawMail, addressees};
 use crate::trouble::Trouble;
 
-/// Largest mail Gmail takes, less the room its encoding needs.
-const MOST_BYTES: usize = 18 << 20;
+/// Most bytes of files in one mail: twice encoded they fit into one exchange.
+const MOST_BYTES: usize = 12 << 20;
 
 /// A new mail.
 pub fn fresh<'w>(write: &'w Write, me: &str) -> Result<Letter<'w>, Trouble> {
@@ -50,7 +50,7 @@ pub fn answer<'w>(write: &'w Write, me: &str, original: &RawMail) -> Result<Lett
     Ok(letter)
 }
 
-/// A mail passed on, with what came with it.
+/// A mail passed on. With it go the files the arguments name; where they name none, those that came with it.
 pub fn forward<'w>(write: &'w Write, me: &str, original: RawMail) -> Result<Letter<'w>, Trouble> {
     let mut letter = common(write, me)?;
     letter.to = addressees(write.arguments.get("to"))?;
@@ -69,16 +69,18 @@ pub fn forward<'w>(write: &'w Write, me: &str, original: RawMail) -> Result<Lett
         list(&mail.to),
         original.text.unwrap_or_default(),
     );
-    let mut files: Vec<Blob> = Vec::new();
+    let mut files = std::mem::take(&mut letter.files);
     if let Some(html) = original.html {
-        files.push(Blob { name: "message.html".into(), media_type: "text/html".into(), bytes: html.into_bytes() });
+        files.insert(0, Blob { name: "message.html".into(), media_type: "text/html".into(), bytes: html.into_bytes() });
     }
-    let attached = mail.attachments.into_iter().zip(original.contents);
-    files.extend(attached.map(|(about, bytes)| Blob {
-        name: about.name.unwrap_or_else(|| "attachment".into()),
-        media_type: about.media_type,
-        bytes,
-    }));
+    if write.arguments.get("attachments").is_none() {
+        let attached = mail.attachments.into_iter().zip(original.contents);
+        files.extend(attached.map(|(about, bytes)| Blob {
+            name: about.name.unwrap_or_else(|| "attachment".into()),
+            media_type: about.media_type,
+            bytes,
+        }));
+    }
     if files.iter().map(|file| file.bytes.len()).sum::<usize>() > MOST_BYTES {
         return Err(Trouble::invalid("the message is too large to be passed on"));
     }
@@ -109,13 +111,14 @@ fn argument<'w>(write: &'w Write, name: &str) -> &'w str {
     write.arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The files the arguments name. What was handed over must be, to the byte, what the hash says.
+/// The files the arguments name, each by a text that ends with its hash. What was handed over must be, to the byte,
+/// what the hash says.
 fn files(write: &Write) -> Result<Vec<Blob>, Trouble> {
     let named = write.arguments.get("attachments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let hashed: Vec<(String, &Blob)> =
         write.blobs.iter().map(|blob| (hex::encode(&Sha256::digest(&blob.bytes)), blob)).collect();
     let find = |wanted: &Value| {
-        let wanted = wanted.as_str().map(|text| text.strip_prefix("sha256:").unwrap_or(text))?;
+        let wanted = wanted.as_str().map(|text| text.rsplit("sha256:").next().unwrap_or(text))?;
         hashed.iter().find(|(hash, _)| hash.eq_ignore_ascii_case(wanted)).map(|(_, blob)| (*blob).clone())
     };
     let found: Option<Vec<Blob>> = named.iter().map(find).collect();

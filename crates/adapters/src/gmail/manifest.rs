@@ -21,7 +21,7 @@ const PREVIEWS: [Preview; 8] = [
     Preview {
         capability: "email.forward",
         title: "Pass the message {message_id} on to {to}",
-        fields: &["message_id", "to", "cc", "bcc", "body"],
+        fields: &["message_id", "to", "cc", "bcc", "body", "attachments"],
     },
     Preview { capability: "email.delete", title: "Move a message to the trash", fields: &["message_id"] },
     Preview { capability: "email.bulk_delete", title: "Move messages to the trash", fields: &["message_ids"] },
@@ -38,7 +38,7 @@ const PREVIEWS: [Preview; 8] = [
     Preview {
         capability: "email.draft",
         title: "Leave a draft to {to}",
-        fields: &["from", "to", "cc", "bcc", "subject", "body"],
+        fields: &["from", "to", "cc", "bcc", "subject", "body", "body_html", "attachments"],
     },
 ];
 

@@ -84,6 +84,11 @@ fn trouble(fault: Fault) -> SyncTrouble {
     }
 }
 
+/// Messages as they are now.
+pub fn again(net: Way<'_>, ids: &[String]) -> Result<Vec<Change>, SyncTrouble> {
+    ids.iter().map(|id| follow(net, &Touched::Added(id.clone())).map_err(trouble)).collect()
+}
+
 /// The account's address. Some servers have no profile: then labels are asked for, to see that someone is there.
 pub fn account(net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
     match ask(net, Request::get(format!("{ME}/profile"))) {

@@ -7,13 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use sluice_core::mail::Mail;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Timestamp, hex};
+use sluice_core::{Span, Timestamp, hex};
 use sluice_store::replica::Change;
 
 use crate::services::{Found, Performed, Prepared, Trouble};
+
+/// The longest a service may put us off.
+const LONGEST_WAIT: Span = Span::from_mins(360);
 
 /// Why something did not happen, in the adapter's words.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -38,7 +42,11 @@ impl Why {
             "denied" => Code::EgressNotAllowed,
             _ => Code::ExecuteRefused,
         };
-        Refusal::new(code).with_text(&self.text)
+        let refusal = Refusal::new(code).with_text(&self.text);
+        match self.retry_after_s {
+            Some(secs) => refusal.retry_after(Span::from_secs(secs).min(LONGEST_WAIT)),
+            None => refusal,
+        }
     }
 }
 
@@ -214,21 +222,53 @@ fn performed(said: DoneSaid) -> Option<Performed> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Item {
+    Opening(String),
     Put(Box<Mail>),
+    Aside(Box<Mail>),
     Labels { id: String, labels: Vec<String> },
     Gone(String),
     LabelNames(Vec<(String, String)>),
 }
 
-/// One change of the copy, as a worker hands it over.
-pub(super) fn change(item: Value) -> Option<Change> {
-    let is_id = |id: &str| !id.is_empty() && id.len() <= 256 && !id.contains(char::is_whitespace);
+/// What a worker hands over while it copies.
+#[derive(Debug, PartialEq)]
+pub(super) enum Handed {
+    /// It is about to open this message.
+    Opening(String),
+    /// One change of the copy; contents of attachments follow their message.
+    Change(Change, Vec<Change>),
+}
+
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 256 && !id.contains(char::is_whitespace)
+}
+
+/// Reads what a worker hands over. Its word for what a content's hash is counts for nothing: it is hashed here.
+pub(super) fn handed(item: Value, files: Vec<Vec<u8>>) -> Option<Handed> {
     let item: Item = serde_json::from_value(item).ok()?;
+    if let Item::Opening(id) = item {
+        return (is_id(&id) && files.is_empty()).then_some(Handed::Opening(id));
+    }
+    let change = change(item)?;
+    let known = match &change {
+        Change::Put(mail) => mail.attachments.as_slice(),
+        _ => &[],
+    };
+    let content = |bytes: Vec<u8>| {
+        let sha256 = hex::encode(&Sha256::digest(&bytes));
+        known.iter().any(|file| file.sha256 == sha256).then_some(Change::File { sha256, bytes })
+    };
+    let contents: Option<Vec<Change>> = files.into_iter().map(content).collect();
+    contents.map(|contents| Handed::Change(change, contents))
+}
+
+/// One change of the copy.
+fn change(item: Item) -> Option<Change> {
+    let sound = |mail: &Mail| is_id(&mail.id) && is_id(&mail.thread) && mail.labels.iter().all(|label| is_id(label));
     match item {
-        Item::Put(mail) => {
-            let sound = is_id(&mail.id) && is_id(&mail.thread) && mail.labels.iter().all(|label| is_id(label));
-            sound.then_some(Change::Put(mail))
-        }
+        Item::Opening(_) => None,
+        Item::Put(mail) => sound(&mail).then_some(Change::Put(mail)),
+        Item::Aside(mail) => (sound(&mail) && !mail.withheld.is_empty()).then_some(Change::Aside(mail)),
         Item::Labels { id, labels } => {
             (is_id(&id) && labels.iter().all(|label| is_id(label))).then_some(Change::Labels { id, labels })
         }
@@ -270,10 +310,23 @@ mod tests {
 
     #[test]
     fn items_without_proper_ids_are_none() {
+        let change = |item| handed(item, Vec::new());
         assert!(change(json!({"gone": "m1"})).is_some());
         for odd in [json!({"gone": ""}), json!({"gone": "a b"}), json!({"put": {"id": "m"}}), json!({"x": 1}), json!(7)]
         {
             assert!(change(odd.clone()).is_none(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_content_is_what_its_own_hash_says_or_nothing() {
+        let sha256 = hex::encode(&Sha256::digest(b"a,b"));
+        let mail = json!({"id": "m1", "thread": "t1", "received": 1, "labels": [], "subject": "", "text": "", "size": 9,
+            "attachments": [{"media_type": "text/csv", "size": 3, "sha256": sha256}]});
+        let put = json!({"put": mail});
+        let Some(Handed::Change(_, contents)) = handed(put.clone(), vec![b"a,b".to_vec()]) else { panic!() };
+        assert_eq!(contents, [Change::File { sha256, bytes: b"a,b".to_vec() }]);
+        assert_eq!(handed(put, vec![b"a,c".to_vec()]), None, "the message names no such content");
+        assert_eq!(handed(json!({"gone": "m1"}), vec![b"a,b".to_vec()]), None);
     }
 }

@@ -13,12 +13,12 @@ use sluice_core::connection::ConnectionStep;
 use sluice_core::crash::Cause;
 use sluice_core::ids::JobId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Actor, ServiceName, Span};
+use sluice_core::{Actor, ServiceName, Span, Timestamp};
 use sluice_store::replica::Change;
 use sluice_store::{ConnectionMove, StoreError};
 use tokio::runtime::Handle;
 
-use super::answer::{Answer, change};
+use super::answer::{Answer, Handed, handed};
 use super::manifest::{Step, origin};
 use super::{Connections, Line, NotFresh};
 use crate::egress::{Answer as Heard, Egress, EgressNo, Failed, Request, Scope, Ticket, What};
@@ -45,6 +45,8 @@ pub(super) struct Errand<'a> {
     pub job: Value,
     /// Whether it is a page of the copy.
     pub copies: bool,
+    /// Files that go out with it, in the order in which the job names them.
+    pub files: Vec<Vec<u8>>,
 }
 
 /// What a worker gave.
@@ -52,6 +54,10 @@ pub(super) struct Errand<'a> {
 pub(super) struct Given {
     pub answer: Answer,
     pub changes: Vec<Change>,
+    /// Changes as the worker counts them: contents of attachments are part of their message.
+    pub counted: usize,
+    /// When our own way out lets requests through again, if it stopped one.
+    pub again: Option<Timestamp>,
     unauthorized: bool,
 }
 
@@ -61,11 +67,13 @@ pub(super) struct NotGiven {
     pub refusal: Refusal,
     /// Whether something may have changed at the service.
     pub changed: bool,
+    /// The message the worker had just begun to open, if it broke over one.
+    pub opening: Option<String>,
 }
 
 impl NotGiven {
-    fn before(refusal: Refusal) -> Self {
-        Self { refusal, changed: false }
+    pub fn before(refusal: Refusal) -> Self {
+        Self { refusal, changed: false, opening: None }
     }
 
     /// What it means for a write.
@@ -163,7 +171,7 @@ impl Connections {
             "adapter": row.adapter, "account": row.account.unwrap_or_default(), "ticket": ticket.expose(),
             "base_path": line.base_path, "job": errand.job,
         });
-        let job = Job { kind: "adapter.run".into(), payload, attachments: Vec::new() };
+        let job = Job { kind: "adapter.run".into(), payload, attachments: errand.files.clone() };
         let limits = Limits { wall, exchanges: EXCHANGES, ..Limits::default() };
         let order = Order { job, scratch: None, limits: Some(limits), mode: None };
         let host = JobHost {
@@ -173,18 +181,26 @@ impl Connections {
             changed: false,
             unauthorized: false,
             changes: errand.copies.then(Vec::new),
+            counted: 0,
+            again: None,
+            opening: None,
         };
         let (end, host) = self.ground.workers.run(order, host).await.map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
             NotGiven::before(Refusal::new(code).with_text(&error.to_string()))
         })?;
-        let crashed =
-            |text: &str| NotGiven { refusal: Refusal::new(Code::WorkerCrashed).with_text(text), changed: host.changed };
+        let crashed = |text: &str| NotGiven {
+            refusal: Refusal::new(Code::WorkerCrashed).with_text(text),
+            changed: host.changed,
+            opening: host.opening.clone(),
+        };
         match end {
             End::Clean(done) => match done.report.outcome {
                 Outcome::Done(said) => Ok(Given {
                     answer: Answer::read(said),
                     changes: host.changes.unwrap_or_default(),
+                    counted: host.counted,
+                    again: host.again,
                     unauthorized: host.unauthorized,
                 }),
                 Outcome::Failed { text, .. } => Err(crashed(&text)),
@@ -208,6 +224,10 @@ struct JobHost {
     unauthorized: bool,
     /// Changes of a copy; nothing where none is being made.
     changes: Option<Vec<Change>>,
+    counted: usize,
+    again: Option<Timestamp>,
+    /// The message that is being opened.
+    opening: Option<String>,
 }
 
 impl Host for JobHost {
@@ -232,6 +252,9 @@ impl Host for JobHost {
             }
             Err(EgressNo::Leak(found)) => Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) }),
             Err(no) => {
+                if let EgressNo::Stopped { again, .. } = &no {
+                    self.again = self.again.max(*again);
+                }
                 let not_sent = !no.may_have_left();
                 self.changed |= !reads && !not_sent;
                 let code = match &no {
@@ -245,7 +268,14 @@ impl Host for JobHost {
 
     fn item(&mut self, item: Item) -> Result<(), Cause> {
         let changes = self.changes.as_mut().ok_or(Cause::MalformedFrame)?;
-        changes.push(change(item.payload).ok_or(Cause::MalformedFrame)?);
+        match handed(item.payload, item.attachments).ok_or(Cause::MalformedFrame)? {
+            Handed::Opening(id) => self.opening = Some(id),
+            Handed::Change(change, contents) => {
+                changes.push(change);
+                changes.extend(contents);
+                (self.opening, self.counted) = (None, self.counted + 1);
+            }
+        }
         Ok(())
     }
 }

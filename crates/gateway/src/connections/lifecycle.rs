@@ -349,6 +349,7 @@ impl Connections {
             step: Step::Look,
             job: json!({"job": "account"}),
             copies: false,
+            files: Vec::new(),
         };
         match self.ask(line, &errand).await {
             Ok(given) => given.answer.account(),

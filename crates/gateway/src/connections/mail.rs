@@ -1,6 +1,6 @@
 //! A connected mailbox behind the gate.
 //!
-//! Reads are answered from the copy on the calling path; writes are jobs of workers. Promise: no read asks anything
+//! Reads are answered from the copy, all but attachments on the calling path; writes are jobs of workers. Promise: no read asks anything
 //! of the service; what is withheld is neither shown nor passed on; a write's bytes are those that were approved.
 
 use std::sync::Arc;
@@ -17,16 +17,20 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, Timestamp};
 use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, Search};
 
+use super::attachments;
 use super::job::{Errand, Given, NotGiven};
 use super::manifest::Step;
 use super::{Connections, Line, Manifest};
 use crate::rooms::hold;
-use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Along, Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::value::put;
 
 /// Messages of one answer, unless asked otherwise.
 const USUAL: u64 = 20;
 /// What the gateway answers itself, although it bears the service's name.
 const CANCEL: &str = "email.cancel";
+/// The one read that a worker has to look at first.
+const ATTACHMENT: &str = "email.attachment";
 
 /// One mailbox.
 #[derive(Debug)]
@@ -123,12 +127,14 @@ impl MailService {
         Ok(answer)
     }
 
+    async fn attachment(&self, ask: &Ask) -> Result<Value, Refusal> {
+        let gw = self.connections.gateway().map_err(|no| *no.refusal)?;
+        attachments::show(&*self.copy()?, &gw.intake, &self.name, ask).await
+    }
+
     /// What can be seen to be wrong with a write before anyone is asked about it.
     async fn look_ahead(&self, action: &Action) -> Result<(), Refusal> {
         let arguments = action.arguments();
-        if arguments.get("attachments").and_then(Value::as_array).is_some_and(|files| !files.is_empty()) {
-            return Err(wrong("files cannot be sent along yet"));
-        }
         if action.capability().as_str() == CANCEL {
             text(arguments, "buffer_id").parse::<HoldId>().map_err(|_| Refusal::new(Code::HoldNotFound))?;
         }
@@ -147,15 +153,54 @@ impl MailService {
 
     /// One job about a write.
     async fn job(&self, hold: &Hold, step: Step, job: Value) -> Result<Given, NotGiven> {
-        let line = self.line().map_err(|refusal| NotGiven { refusal, changed: false })?;
+        self.job_with(hold, step, job, Vec::new()).await
+    }
+
+    /// One job about a write, and the files that go with it.
+    async fn job_with(&self, hold: &Hold, step: Step, job: Value, files: Vec<Vec<u8>>) -> Result<Given, NotGiven> {
+        let line = self.line().map_err(NotGiven::before)?;
         if !line.state().is_at_work() {
             let text = format!("the connection `{}` is {}", self.name, line.state());
-            let refusal = Refusal::new(Code::ExecuteReconnect).with_text(&text);
-            return Err(NotGiven { refusal, changed: false });
+            return Err(NotGiven::before(Refusal::new(Code::ExecuteReconnect).with_text(&text)));
         }
         let capability = hold.action.capability().as_str();
-        let errand = Errand { capability, by: Actor::Agent(hold.agent().clone()), step, job, copies: false };
+        let errand = Errand { capability, by: Actor::Agent(hold.agent().clone()), step, job, copies: false, files };
         self.connections.ask(&line, &errand).await
+    }
+
+    /// A write in the adapter's words, and its files unless its handle holds them already. What is no longer there ends
+    /// the write: nothing else may go out instead.
+    fn loaded(&self, hold: &Hold, handle: Option<&str>) -> Result<(Value, Vec<Vec<u8>>), Trouble> {
+        let mut write = write(hold);
+        let named = hold.action.arguments().get("attachments").and_then(Value::as_array);
+        if handle.is_some() || named.is_none_or(Vec::is_empty) {
+            return Ok((write, Vec::new()));
+        }
+        let copy = self.copy().map_err(Trouble::NotDone)?;
+        let files = attachments::files(&copy, hold.action.arguments()).map_err(|no| match no.code() {
+            Code::StoreNotFound | Code::SchemaWrongType => Trouble::Refused(no),
+            _ => Trouble::NotDone(no),
+        })?;
+        let blobs: Vec<Value> = files
+            .iter()
+            .map(|(about, _)| {
+                let name = about.name.as_deref().unwrap_or("attachment");
+                json!({"name": name, "media_type": about.media_type, "bytes": ""})
+            })
+            .collect();
+        put(&mut write, "blobs", blobs);
+        Ok((write, files.into_iter().map(|(_, bytes)| bytes).collect()))
+    }
+
+    /// A write our own way out stopped, because the service asked for quiet, is not tried before that is over.
+    fn put_off(&self, trouble: Trouble, again: Option<Timestamp>) -> Trouble {
+        match (trouble, again) {
+            (Trouble::NotDone(no), Some(again)) => {
+                let wait = again.since(self.connections.ground.clock.now());
+                Trouble::NotDone(Refusal::new(Code::EgressLimit).with_text(no.text()).retry_after(wait))
+            }
+            (other, _) => other,
+        }
     }
 
     /// The service is now ahead of its copy.
@@ -201,11 +246,11 @@ fn receipt(done: &Hold) -> &str {
     }
 }
 
-fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
+pub(super) fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn wrong(why: &str) -> Refusal {
+pub(super) fn wrong(why: &str) -> Refusal {
     Refusal::new(Code::SchemaWrongType).with_text(why)
 }
 
@@ -263,11 +308,22 @@ impl Service for MailService {
         self.offers.contains(capability)
     }
 
+    fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
+        attachments::settle(&*self.copy()?, capability.as_str(), arguments)
+    }
+
+    fn along(&self, action: &Action) -> Result<Vec<Along>, Refusal> {
+        attachments::along(&*self.copy()?, action)
+    }
+
     fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
         Box::pin(self.look_ahead(action))
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+        if ask.action.capability().as_str() == ATTACHMENT {
+            return Box::pin(self.attachment(ask));
+        }
         // On the calling path: a look into the copy takes less than handing it to another thread.
         Box::pin(self.answer(ask))
     }
@@ -277,9 +333,10 @@ impl Service for MailService {
             if hold.action.capability().as_str() == CANCEL {
                 return Ok(Prepared::default());
             }
-            let job = json!({"job": "prepare", "write": write(hold), "handle": hold.handle});
-            match self.job(hold, Step::Prepare, job).await {
-                Ok(given) => given.answer.prepared(),
+            let (write, files) = self.loaded(hold, hold.handle.as_deref())?;
+            let job = json!({"job": "prepare", "write": write, "handle": hold.handle});
+            match self.job_with(hold, Step::Prepare, job, files).await {
+                Ok(Given { answer, again, .. }) => answer.prepared().map_err(|trouble| self.put_off(trouble, again)),
                 // Whatever a preparation left behind is inert.
                 Err(not) => Err(Trouble::NotDone(not.refusal)),
             }
@@ -296,9 +353,10 @@ impl Service for MailService {
             if hold.action.capability().as_str() == CANCEL {
                 return self.cancel(hold).await;
             }
-            let job = json!({"job": "perform", "write": write(hold), "handle": permit.handle()});
-            let done = match self.job(hold, Step::Effect, job).await {
-                Ok(given) => given.answer.done(),
+            let (write, files) = self.loaded(hold, permit.handle())?;
+            let job = json!({"job": "perform", "write": write, "handle": permit.handle()});
+            let done = match self.job_with(hold, Step::Effect, job, files).await {
+                Ok(Given { answer, again, .. }) => answer.done().map_err(|trouble| self.put_off(trouble, again)),
                 Err(not) => Err(not.trouble()),
             };
             self.changed();

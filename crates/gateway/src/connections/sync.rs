@@ -4,6 +4,7 @@
 //! breaks, the next round goes on where this one stopped; reads are answered all the while, by the old copy until the
 //! new one is whole.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -11,8 +12,8 @@ use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
 use sluice_core::{ServiceName, Span, Timestamp};
-use sluice_store::ConnectionMove;
-use sluice_store::replica::{Batch, Freshness, Replica, Shadow};
+use sluice_store::replica::{Batch, Change, Freshness, Replica, Shadow};
+use sluice_store::{ConnectionMove, Message, Severity};
 
 use super::answer::{PageSaid, SyncNo, Why};
 use super::job::{Errand, Given};
@@ -23,6 +24,10 @@ use crate::No;
 
 /// The least that is waited after a round that failed.
 const AGAIN: Span = Span::from_secs(30);
+/// Times a message may break its worker before it is set aside.
+const TRIES: u32 = 2;
+/// Messages set aside in one round. With more of them it is not the messages that are broken.
+const MOST_ASIDE: usize = 25;
 /// The most.
 const LONGEST: Span = Span::from_mins(15);
 
@@ -50,6 +55,10 @@ pub struct Synced {
     pub changes: u64,
     /// Whether a fresh copy took the place of the old one.
     pub made_anew: bool,
+    /// Messages that broke each worker that opened them, and were set aside.
+    pub set_aside: u64,
+    /// Messages that had been set aside and could be opened now.
+    pub recovered: u64,
 }
 
 /// Why a round ended early.
@@ -62,6 +71,8 @@ enum Stop {
     Stopped(String),
     /// The connection is not at work any more.
     Over,
+    /// The worker broke over this message.
+    Broke(String, String),
 }
 
 /// Where pages go.
@@ -93,6 +104,18 @@ impl Connections {
     /// # Errors
     /// When there is no such connection at work, or the service does not let us.
     pub async fn sync_now(&self, name: &ServiceName) -> Result<Synced, No> {
+        self.sync(name, false).await
+    }
+
+    /// As [`Self::sync_now`], and tries to open what was set aside.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn sync_whole(&self, name: &ServiceName) -> Result<Synced, No> {
+        self.sync(name, true).await
+    }
+
+    async fn sync(&self, name: &ServiceName, with_aside: bool) -> Result<Synced, No> {
         let line = self.line(name).await?;
         if !line.state().is_at_work() {
             let text = format!("the connection `{name}` is {}", line.state());
@@ -100,14 +123,19 @@ impl Connections {
         }
         let _turn = line.turn.lock().await;
         line.wanted.store(false, Ordering::SeqCst);
-        let done = self.round(&line).await;
+        let mut done = self.round(&line).await;
+        if let (true, Ok(synced)) = (with_aside, &mut done)
+            && let Err(stop) = self.try_aside(&line, synced).await
+        {
+            done = Err(stop);
+        }
         self.note(&line, done.as_ref().err());
         match done {
             Ok(synced) => {
                 self.copied(&line).await?;
                 Ok(synced)
             }
-            Err(Stop::Later(text, _)) => Err(No::saying(Code::EgressBreaker, &text)),
+            Err(Stop::Later(text, _) | Stop::Broke(text, _)) => Err(No::saying(Code::EgressBreaker, &text)),
             Err(Stop::Stopped(text)) => Err(No::saying(Code::ExecuteReconnect, &text)),
             Err(Stop::Expired | Stop::Over) => Err(No::new(Code::ExecuteReconnect)),
         }
@@ -192,17 +220,32 @@ impl Connections {
     /// Pages until there are no more.
     async fn pages(&self, line: &Arc<Line>, into: &Into, synced: &mut Synced) -> Result<(), Stop> {
         let broken = |error: sluice_store::StoreError| Stop::Later(error.to_string(), None);
+        let (mut broke, mut aside): (HashMap<String, u32>, Vec<String>) = (HashMap::new(), Vec::new());
         loop {
             if !line.state().is_at_work() {
                 return Err(Stop::Over);
             }
             let since = into.cursor().map_err(broken)?;
             let asked_at = self.ground.clock.now();
-            let (page, changes) = self.page(line, since).await?;
+            let (page, changes) = match self.page(line, json!({"job": "sync", "since": since, "aside": aside})).await {
+                Err(Stop::Broke(text, id)) => {
+                    let times = broke.entry(id.clone()).or_default();
+                    *times += 1;
+                    if aside.contains(&id) || aside.len() >= MOST_ASIDE {
+                        return Err(Stop::Later(text, None));
+                    }
+                    if *times >= TRIES {
+                        aside.push(id);
+                    }
+                    continue;
+                }
+                other => other?,
+            };
             synced.pages += 1;
-            synced.changes += changes.len() as u64;
+            synced.changes += page.changes as u64;
             let batch = batch(page, changes, asked_at);
             let more = batch.synced_at.is_none();
+            let unopened: Vec<String> = batch.changes.iter().filter_map(unopened).collect();
             if let (Into::Beside(_), Some(far)) = (into, batch.progress) {
                 line.pace.lock().unwrap_or_else(PoisonError::into_inner).beside = Some(far);
             }
@@ -211,32 +254,64 @@ impl Connections {
             let applied =
                 tokio::task::spawn_blocking(move || if held.copy().is_some() { place.apply(&batch) } else { Ok(()) });
             applied.await.map_err(|error| Stop::Later(error.to_string(), None))?.map_err(broken)?;
+            synced.set_aside += self.tell_aside(line, &unopened).await;
             if !more {
                 return Ok(());
             }
         }
     }
 
-    async fn page(
-        &self,
-        line: &Line,
-        since: Option<String>,
-    ) -> Result<(PageSaid, Vec<sluice_store::replica::Change>), Stop> {
+    /// People hear of each message that was set aside.
+    async fn tell_aside(&self, line: &Line, ids: &[String]) -> u64 {
+        let name = line.row().name;
+        for id in ids {
+            tracing::error!(connection = %name, message = %id, "the message {id} of {name} breaks its worker and was set aside");
+            let body = json!({"connection": name, "message_id": id});
+            let severity = Severity::Warning;
+            let message = Message { id: self.message(), topic: "mail.set_aside".into(), severity, body };
+            if let Err(error) = self.ground.store.alert(message, self.node()).await {
+                tracing::error!(code = error.code(), "an alert about {name} could not be recorded: {error}");
+            }
+        }
+        if let (false, Ok(gw)) = (ids.is_empty(), self.gateway()) {
+            gw.events.wrote();
+            gw.letters.notify_one();
+        }
+        ids.len() as u64
+    }
+
+    /// Tries to open what was set aside, each message in a worker of its own. What breaks again stays where it is.
+    async fn try_aside(&self, line: &Arc<Line>, synced: &mut Synced) -> Result<(), Stop> {
+        let copy = line.copy().ok_or(Stop::Over)?;
+        let broken = |error: sluice_store::StoreError| Stop::Later(error.to_string(), None);
+        for id in copy.aside().map_err(broken)? {
+            let (_, changes) = match self.page(line, json!({"job": "fetch", "ids": [id]})).await {
+                Err(Stop::Broke(..)) => continue,
+                other => other?,
+            };
+            // Where the copy stands does not change by it.
+            let cursor = copy.cursor().map_err(broken)?.unwrap_or_default();
+            let batch = Batch { changes, cursor, synced_at: None, progress: None };
+            let place = Arc::clone(&copy);
+            let applied = tokio::task::spawn_blocking(move || place.apply(&batch)).await;
+            applied.map_err(|error| Stop::Later(error.to_string(), None))?.map_err(broken)?;
+            synced.recovered += 1;
+        }
+        Ok(())
+    }
+
+    async fn page(&self, line: &Line, job: serde_json::Value) -> Result<(PageSaid, Vec<Change>), Stop> {
         let capability = format!("{}.sync", line.manifest.service);
-        let errand = Errand {
-            capability: &capability,
-            by: self.node(),
-            step: Step::Look,
-            job: json!({"job": "sync", "since": since}),
-            copies: true,
-        };
+        let errand =
+            Errand { capability: &capability, by: self.node(), step: Step::Look, job, copies: true, files: Vec::new() };
         let asked = self.ask(line, &errand).await;
-        let Given { answer, changes, .. } = asked.map_err(|not| match not.refusal.code() {
-            Code::ExecuteReconnect => Stop::Stopped(not.refusal.to_string()),
-            _ => Stop::Later(not.refusal.to_string(), None),
+        let Given { answer, changes, counted, .. } = asked.map_err(|not| match (not.refusal.code(), not.opening) {
+            (Code::ExecuteReconnect, _) => Stop::Stopped(not.refusal.to_string()),
+            (_, Some(id)) => Stop::Broke(not.refusal.to_string(), id),
+            (_, None) => Stop::Later(not.refusal.to_string(), None),
         })?;
         match answer.page() {
-            Ok(page) if page.changes == changes.len() => {
+            Ok(page) if page.changes == counted => {
                 let changes = self.judged(line, changes).map_err(|_| Stop::Over)?;
                 Ok((page, changes))
             }
@@ -280,6 +355,7 @@ impl Connections {
             Some(Stop::Over) => return,
             Some(Stop::Expired) => ("the service forgot where the copy stands".to_owned(), None),
             Some(Stop::Later(text, after)) => (text.clone(), *after),
+            Some(Stop::Broke(text, _)) => (text.clone(), None),
             Some(Stop::Stopped(text)) => (text.clone(), None),
         };
         let doubled = Span::from_secs(AGAIN.as_secs() << pace.failed.min(10)).min(LONGEST);
@@ -314,7 +390,17 @@ impl Connections {
     }
 }
 
-fn batch(page: PageSaid, changes: Vec<sluice_store::replica::Change>, asked_at: Timestamp) -> Batch {
+/// A message that was not opened.
+fn unopened(change: &Change) -> Option<String> {
+    match change {
+        Change::Aside(mail) => Some(mail.id.clone()),
+        Change::Put(_) | Change::File { .. } | Change::Labels { .. } | Change::Gone { .. } | Change::LabelNames(_) => {
+            None
+        }
+    }
+}
+
+fn batch(page: PageSaid, changes: Vec<Change>, asked_at: Timestamp) -> Batch {
     Batch {
         changes,
         cursor: page.next,

@@ -49,6 +49,8 @@ pub struct ConnectionView {
     pub in_doubt: u64,
     /// Writes that failed for good.
     pub dead: u64,
+    /// Messages that break each worker that opens them: only their place is in the copy.
+    pub set_aside: u64,
     /// What went wrong when the copy was last brought up to date, if something did.
     pub error: Option<String>,
     /// Capabilities that are offered through it.
@@ -153,6 +155,10 @@ impl Connections {
             pending,
             in_doubt,
             dead,
+            set_aside: match &copy {
+                Some(copy) => copy.aside()?.len() as u64,
+                None => 0,
+            },
             error,
             capabilities: offered.unwrap_or_default(),
         })

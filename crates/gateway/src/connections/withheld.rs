@@ -5,7 +5,7 @@
 //! very words; one that is asked for is on record first, and its session is tainted.
 
 use sluice_core::ids::FindingId;
-use sluice_core::mail::Mail;
+use sluice_core::mail::{Mail, UNOPENED};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{ServiceName, Timestamp};
 use sluice_store::replica::{Change, Reader as Eyes, Replica};
@@ -26,7 +26,9 @@ impl Connections {
         let (intake, name) = (&gw.intake, line.row().name);
         let judged = changes.into_iter().map(|change| match change {
             Change::Put(mut mail) => {
-                if !intake.withholds(&name, mail.score) {
+                if is_unopened(&mail) {
+                    // Nothing of it is known: there is nothing to show.
+                } else if !intake.withholds(&name, mail.score) {
                     mail.withheld.clear();
                 } else if mail.withheld.is_empty() {
                     mail.withheld.push(EVERYTHING.to_owned());
@@ -46,8 +48,8 @@ impl Connections {
         now: Timestamp,
     ) -> Result<bool, Refusal> {
         let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(false) };
-        if mail.withheld.is_empty() {
-            return Ok(true);
+        if mail.withheld.is_empty() || is_unopened(&mail) {
+            return Ok(mail.withheld.is_empty());
         }
         let gw = self.gateway().map_err(|no| *no.refusal)?;
         let released = gw.intake.is_released(&incoming(service, &mail, now)).await?;
@@ -60,10 +62,7 @@ impl Connections {
     /// The refusal for an agent that asks for a message that is withheld: with the finding a person can look at.
     pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &Ask, id: &str) -> Refusal {
         match self.finding(copy, service, ask, id).await {
-            Ok(Some(finding)) => Refusal::new(Code::ContentWithheld).with_text(&format!(
-                "the message speaks to its reader instead of to its addressee; it is kept back as {finding} until a \
-                 person releases it (sluice findings release {finding})"
-            )),
+            Ok(Some(finding)) => kept_back("message", finding),
             Ok(None) => Refusal::new(Code::ContentWithheld),
             Err(refusal) => refusal,
         }
@@ -77,11 +76,27 @@ impl Connections {
         id: &str,
     ) -> Result<Option<FindingId>, Refusal> {
         let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(None) };
+        if is_unopened(&mail) {
+            return Ok(None);
+        }
         let mut item = incoming(service, &mail, ask.now);
         item.reader = Some(Reader { agent: ask.action.agent().clone(), session: ask.session, call: ask.call });
         let gw = self.gateway().map_err(|no| *no.refusal)?;
         gw.intake.asked_for(&item, &copied(&mail)).await
     }
+}
+
+/// The refusal that names a finding.
+pub(super) fn kept_back(what: &str, finding: FindingId) -> Refusal {
+    Refusal::new(Code::ContentWithheld).with_text(&format!(
+        "the {what} speaks to its reader instead of to its addressee; it is kept back as {finding} until a person \
+         releases it (sluice findings release {finding})"
+    ))
+}
+
+/// Whether a message is there by its place only: whoever opened it broke.
+fn is_unopened(mail: &Mail) -> bool {
+    mail.withheld.iter().any(|rule| rule == UNOPENED)
 }
 
 /// A message as an item from outside. The same message gives the same bytes, whatever its labels.

@@ -7,8 +7,8 @@
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
 use sluice_core::ids::{MessageId, RollbackId};
-use sluice_core::refusal::Code;
-use sluice_core::{CapabilityName, Span};
+use sluice_core::refusal::{Code, Refusal, Retry};
+use sluice_core::{CapabilityName, Span, Timestamp};
 use sluice_store::{Arming, Before, Evidence, Finish, Outcome, Resolve, StoreError};
 use tokio::time::timeout;
 
@@ -82,13 +82,13 @@ async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
     }
     let prepared = match service.prepare(hold).await {
         Ok(prepared) => prepared,
-        Err(trouble) => return Ok(before_arming(trouble)),
+        Err(trouble) => return Ok(before_arming(gw.now(), trouble)),
     };
     match arm(gw, hold, prepared).await? {
         Armed::Stopped(outcome) => Ok(outcome),
         Armed::Permit(permit, before) => {
             let work = service.perform(*permit, hold, before.as_deref());
-            Ok(outcome_of(timeout(DEADLINE.as_duration(), work).await.unwrap_or(Err(Trouble::Unclear))))
+            Ok(outcome_of(gw.now(), timeout(DEADLINE.as_duration(), work).await.unwrap_or(Err(Trouble::Unclear))))
         }
     }
 }
@@ -150,18 +150,27 @@ pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
 }
 
 /// Trouble before the permit: nothing can have happened.
-fn before_arming(trouble: Trouble) -> Outcome {
+fn before_arming(now: Timestamp, trouble: Trouble) -> Outcome {
     match trouble {
         Trouble::Refused(no) => Outcome::Refused { code: no.code().as_str().into() },
-        Trouble::NotDone(no) => Outcome::NotDone { code: no.code().as_str().into() },
+        Trouble::NotDone(no) => later(now, &no),
         Trouble::Unclear => Outcome::NotDone { code: Code::ExecuteRefused.as_str().into() },
     }
 }
 
-pub(super) fn outcome_of(tried: Result<Performed, Trouble>) -> Outcome {
+/// Worth another try: when the service said, if it said so.
+fn later(now: Timestamp, no: &Refusal) -> Outcome {
+    let code = no.code().as_str().into();
+    match no.retry() {
+        Retry::After(span) if no.code() == Code::EgressLimit => Outcome::NotBefore { code, not_before: now + span },
+        _ => Outcome::NotDone { code },
+    }
+}
+
+pub(super) fn outcome_of(now: Timestamp, tried: Result<Performed, Trouble>) -> Outcome {
     match tried {
         Ok(performed) => done(performed),
-        Err(Trouble::NotDone(no)) => Outcome::NotDone { code: no.code().as_str().into() },
+        Err(Trouble::NotDone(no)) => later(now, &no),
         Err(Trouble::Refused(no)) => Outcome::Refused { code: no.code().as_str().into() },
         Err(Trouble::Unclear) => Outcome::Unclear,
     }

@@ -14,6 +14,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Traced;
 
 use super::policy::Judged;
+use crate::services::Along;
 use crate::{Gateway, No};
 
 /// Most findings that are recorded; more say nothing new.
@@ -128,7 +129,10 @@ pub struct Cleared(Judged);
 pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
     if judged.checked().effect() == Effect::Write || gw.mounts.owns(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
-        let mut report = gw.scan.scan(&parts_of("", &arguments), Scope::Service);
+        let along = along(gw, &judged)?;
+        let mut parts = parts_of("", &arguments);
+        parts.extend(along.iter().map(|one| Part::new(one.field.as_str(), one.text.as_str())));
+        let mut report = gw.scan.scan(&parts, Scope::Service);
         report.findings.retain(|finding| !is_users_own(finding, judged.targets()));
         if report.blocks() {
             return Err(refuse(&report));
@@ -138,6 +142,14 @@ pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
         }
     }
     Ok(Cleared(judged))
+}
+
+/// What leaves beside the arguments: files, a message that is passed on.
+fn along(gw: &Gateway, judged: &Judged) -> Result<Vec<Along>, No> {
+    let checked = judged.checked();
+    // A service that is not there lets nothing leave either.
+    let Ok(service) = gw.services.for_service(checked.service()) else { return Ok(Vec::new()) };
+    Ok(service.along(checked.action())?)
 }
 
 /// A password that is one only because its argument is called so, and that the user wrote into the task as it stands:

@@ -215,7 +215,7 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> R
                 gw.moved(reversed);
                 Ok(execute::done(Performed { after: None, undo_until: None, ..performed }))
             }
-            Err(trouble) => Ok(execute::outcome_of(Err(trouble))),
+            Err(trouble) => Ok(execute::outcome_of(gw.now(), Err(trouble))),
         },
     }
 }

@@ -59,6 +59,10 @@ pub(crate) fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
         return Err(No::saying(Code::GatewayUnsupported, &text));
     }
     let arguments = settle_paths(gw, spec, &known, arguments)?;
+    let arguments = match gw.services.of(spec) {
+        Some(service) => service.settle(&name, arguments)?,
+        None => arguments,
+    };
     let account = known.wish().account.clone();
     let action = Action::new(spec, agent, account, arguments).map_err(|error| refuse(&error))?;
     let delay = gw.config.delay_for(&name, Span::from_secs(spec.delay_s));

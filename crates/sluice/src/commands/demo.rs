@@ -8,11 +8,14 @@ use crate::screen::Screen;
 
 /// See what Sluicegate does, in a minute, without an account or a network
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice demo\n  sluice demo --headless")]
+#[command(before_help = "Examples:\n  sluice demo\n  sluice demo --headless\n  sluice demo --speed 10")]
 pub(crate) struct Demo {
     /// Ask nothing and decide alone; every scene is checked either way
     #[arg(long)]
     headless: bool,
+    /// Let time pass this many times as fast as it does, instead of at once
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    speed: Option<u32>,
     /// Keep the folder with the database and the export
     #[arg(long)]
     keep: bool,
@@ -32,7 +35,7 @@ impl Demo {
             let served = demo::serve_mailbox(&mut anstream::stdout().lock(), address, self.messages);
             return served.map(|()| Exit::Ok).map_err(|error| Failure::new(Exit::Failed, format!("{error:#}")));
         }
-        let told = demo::run(&mut anstream::stdout().lock(), Telling { keep: self.keep });
+        let told = demo::run(&mut anstream::stdout().lock(), Telling { keep: self.keep, speed: self.speed });
         told.map_err(|error| {
             Failure::new(Exit::Failed, "a scene did not end as it must")
                 .why(format!("{error:#}"))

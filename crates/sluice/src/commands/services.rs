@@ -203,6 +203,11 @@ impl Services {
                     |name: &str| usize::try_from(synced.get(name).and_then(Value::as_u64).unwrap_or(0)).unwrap_or(0);
                 let (changes, pages) = (counted(many("changes"), "change"), counted(many("pages"), "page"));
                 screen.line(format_args!("{changes} in {pages}{anew}"))?;
+                for (name, words) in [("set_aside", "set aside"), ("recovered", "could be opened again")] {
+                    if many(name) > 0 {
+                        screen.line(format_args!("{} {words}", counted(many(name), "message")))?;
+                    }
+                }
                 Ok(Exit::Ok)
             }
             Verb::Pause { one } => say(&client.ask(&Ask::post(path(&one.name, "/pause")))?, one.json, screen),
@@ -328,6 +333,9 @@ pub(crate) fn brief(service: &Value) -> String {
         shown(service, "pending"),
         shown(service, "in_doubt")
     ));
+    if let Some(aside) = service.get("set_aside").and_then(Value::as_u64).filter(|aside| *aside > 0) {
+        line.push_str(&format!(", {aside} set aside"));
+    }
     if let Some(error) = service.get("error").and_then(Value::as_str) {
         line.push_str(&format!(": {}", crate::visible::line(error)));
     }
@@ -376,6 +384,10 @@ fn say(service: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     let writes =
         ["pending", "in_doubt", "dead"].map(|name| format!("{} {}", shown(service, name), name.replace('_', " ")));
     line("writes", writes.join(", "))?;
+    if let Some(aside) = service.get("set_aside").and_then(Value::as_u64).filter(|aside| *aside > 0) {
+        let many = counted(usize::try_from(aside).unwrap_or(usize::MAX), "message");
+        line("set aside", format!("{many} that broke every worker; `sluice services sync` tries again"))?;
+    }
     if given("error") {
         line("last error", shown(service, "error"))?;
     }

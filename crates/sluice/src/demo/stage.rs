@@ -62,21 +62,34 @@ pub struct Tally {
 
 /// The demo's own time: it starts now and moves when told.
 #[derive(Debug)]
-pub struct DemoClock(AtomicI64);
+pub struct DemoClock {
+    now: AtomicI64,
+    /// How many times as fast as real time it passes; nothing: at once.
+    speed: Option<u32>,
+}
 
 impl DemoClock {
-    /// Lets time pass.
+    /// Lets time pass: at once, or in slices of a tenth of a second as fast as was asked for.
     pub fn pass(&self, span: Span) {
-        self.0.fetch_add(i64::try_from(span.as_millis()).unwrap_or(0), Ordering::SeqCst);
+        let mut left = i64::try_from(span.as_millis()).unwrap_or(0);
+        if let Some(speed) = self.speed {
+            let slice = i64::from(speed) * 100;
+            while left > slice {
+                nap(Duration::from_millis(100));
+                self.now.fetch_add(slice, Ordering::SeqCst);
+                left -= slice;
+            }
+        }
+        self.now.fetch_add(left, Ordering::SeqCst);
     }
 }
 
 impl Clock for DemoClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+        Timestamp::from_millis(self.now.load(Ordering::SeqCst))
     }
     fn since_boot(&self) -> Span {
-        Span::from_millis(u64::try_from(self.0.load(Ordering::SeqCst)).unwrap_or(0))
+        Span::from_millis(u64::try_from(self.now.load(Ordering::SeqCst)).unwrap_or(0))
     }
 }
 
@@ -106,11 +119,11 @@ pub fn gmail() -> anyhow::Result<ServiceName> {
 
 impl Stage {
     /// Sets everything up in an empty folder: nothing is connected yet.
-    pub fn set(folder: &Path, messages: u64) -> anyhow::Result<Self> {
+    pub fn set(folder: &Path, messages: u64, speed: Option<u32>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder.join("policies/agents"))?;
         std::fs::write(folder.join("policies/org.yaml"), ORG)?;
         std::fs::write(folder.join("policies/agents/inbox-helper.yaml"), AGENT)?;
-        let clock = Arc::new(DemoClock(AtomicI64::new(crate::system::SystemClock.now().as_millis())));
+        let clock = Arc::new(DemoClock { now: AtomicI64::new(crate::system::SystemClock.now().as_millis()), speed });
         let upstream = letters::mailbox(messages, clock.now().as_millis() - 60_000);
         let upstream = Arc::new(Upstream::new(upstream, clock.clone()));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -309,6 +322,11 @@ fn account(api: &str) -> String {
 /// Whether nothing will come of it any more.
 fn is_over(status: &str) -> bool {
     ["done", "cancelled", "denied", "expired", "dead", "discarded", "blocked"].contains(&status)
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever watches sees time pass")]
+fn nap(span: Duration) {
+    std::thread::sleep(span);
 }
 
 fn spawn<F: Future<Output: Send> + Send + 'static>(runtime: &Runtime, future: F) -> JoinHandle<F::Output> {

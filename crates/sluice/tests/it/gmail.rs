@@ -1,8 +1,11 @@
 //! A connected mailbox from end to end: a gateway whose time is ours, real workers, and a service that speaks Gmail's
 //! API over HTTP in a process of its own, counts every call and fails on command.
 
+mod attaching;
 mod copying;
+mod faulty;
 mod house;
 mod sending;
 mod signing;
 mod undoing;
+mod windows;

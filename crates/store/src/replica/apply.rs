@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use sluice_core::mail::{Mail, words};
 
 use super::copy::{self, ATTACHMENT, CUT, Copy, HIDDEN, UNREAD, WITHHELD, Writer};
+use super::files;
 use super::packing::{self, Packer, Unpacker};
 use super::{Batch, Change, Reader};
 use crate::error::StoreError;
@@ -70,8 +71,18 @@ fn changes(writer: &mut Writer, batch: &Batch) -> Result<(), StoreError> {
     for change in &batch.changes {
         match change {
             Change::Put(mail) => put(writer, mail)?,
+            Change::File { sha256, bytes } => files::keep(&writer.connection, sha256, bytes)?,
+            Change::Aside(mail) => {
+                put(writer, mail)?;
+                let sql = "INSERT OR IGNORE INTO aside (id) VALUES (?1)";
+                let mut statement = writer.connection.prepare_cached(sql).map_err(fault)?;
+                statement.execute([&mail.id]).map_err(fault)?;
+            }
             Change::Labels { id, labels } => relabel(&writer.connection, id, labels)?,
-            Change::Gone { id } => remove(&writer.connection, id)?,
+            Change::Gone { id } => {
+                let held = remove(&writer.connection, id)?;
+                files::sweep(&writer.connection, &held)?;
+            }
             Change::LabelNames(names) => name_labels(&writer.connection, names)?,
         }
     }
@@ -133,12 +144,12 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
         .optional()
         .map_err(fault)?;
     drop(statement);
-    match known {
+    let held = match known {
         // A message never changes at the service; only its labels do.
         Some(true) => return relabel(connection, &mail.id, &mail.labels),
         Some(false) => remove(connection, &mail.id)?,
-        None => {}
-    }
+        None => Vec::new(),
+    };
     let key = free_key(writer, mail.received)?;
     let connection = &writer.connection;
     let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size) \
@@ -158,6 +169,9 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
     ];
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
     set_labels(connection, key, &mail.labels)?;
+    files::hold(connection, key, mail)?;
+    // Not before: what it held before it holds now, in most cases.
+    files::sweep(connection, &held)?;
     let sql = "INSERT INTO words (rowid, text) VALUES (?1, ?2)";
     let text = indexed(mail, &sender);
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params![key, text])).map_err(fault)?;
@@ -245,9 +259,11 @@ fn set_labels(connection: &Connection, key: i64, labels: &[String]) -> Result<()
     Ok(())
 }
 
-fn remove(connection: &Connection, id: &str) -> Result<(), StoreError> {
-    let Some((key, _)) = key_of(connection, id)? else { return Ok(()) };
+/// Takes a message out. Gives the hashes of what it held: the caller sweeps.
+fn remove(connection: &Connection, id: &str) -> Result<Vec<String>, StoreError> {
+    let Some((key, _)) = key_of(connection, id)? else { return Ok(Vec::new()) };
     forget_labels(connection, key)?;
+    let held = files::let_go(connection, key)?;
     for sql in [
         "DELETE FROM words WHERE rowid = ?1",
         "DELETE FROM bodies WHERE key = ?1",
@@ -255,7 +271,9 @@ fn remove(connection: &Connection, id: &str) -> Result<(), StoreError> {
     ] {
         connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
     }
-    Ok(())
+    let sql = "DELETE FROM aside WHERE id = ?1";
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute([id])).map_err(fault)?;
+    Ok(held)
 }
 
 fn name_labels(connection: &Connection, names: &[(String, String)]) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use crate::sqlite::fault;
 /// Marks a file as a copy of ours: "Slur".
 const APPLICATION_ID: i64 = 0x536c_7572;
 /// Raised when the form changes; an older copy is made anew.
-const FORM: i64 = 1;
+const FORM: i64 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
 /// Connections that are kept for the next reader.
 const KEPT: usize = 16;

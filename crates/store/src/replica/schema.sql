@@ -32,5 +32,17 @@ CREATE TABLE sync (
     total INTEGER
 ) STRICT;
 INSERT INTO sync (one, cursor, synced_at, complete, done, total) VALUES (1, NULL, NULL, 0, 0, NULL);
+-- Contents of attachments by their hash (packed or, where that saves nothing, as they are), and who holds which.
+CREATE TABLE files (
+    n INTEGER PRIMARY KEY,
+    hash TEXT NOT NULL UNIQUE,
+    size INTEGER NOT NULL,
+    is_packed INTEGER NOT NULL,
+    bytes BLOB NOT NULL
+) STRICT;
+CREATE TABLE holders (hash TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (hash, key)) STRICT, WITHOUT ROWID;
+CREATE INDEX holders_by_message ON holders (key);
+-- Messages that broke each worker that opened them: only their place is kept.
+CREATE TABLE aside (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 -- Words come in already cut and folded; nothing but which message holds which word is kept.
 CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, detail='none', tokenize='ascii');

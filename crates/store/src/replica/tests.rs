@@ -292,3 +292,63 @@ fn no_text_that_was_typed_is_an_error_of_the_database() {
     }
     assert_eq!(replica.count().unwrap(), 3);
 }
+
+fn holding(n: i64, file: &str) -> Mail {
+    let about = Attachment {
+        name: Some(format!("{file}.txt")),
+        media_type: "text/plain".into(),
+        size: 5,
+        sha256: file.to_owned(),
+    };
+    Mail { attachments: vec![about], ..mail(n) }
+}
+
+fn file(sha256: &str, bytes: &[u8]) -> Change {
+    Change::File { sha256: sha256.into(), bytes: bytes.to_vec() }
+}
+
+#[test]
+fn a_content_is_kept_once_and_goes_with_the_last_message_that_holds_it() {
+    let (_folder, replica) = replica();
+    let long = b"row,row,row\n".repeat(5_000);
+    let noise: Vec<u8> = (0..=255).collect();
+    let mut changes = put([holding(1, "aa"), holding(2, "aa"), holding(3, "bb")]);
+    changes.extend([file("aa", &long), file("bb", &noise), file("cc", b"nobody holds it")]);
+    replica.apply(&batch(changes.clone(), "1")).unwrap();
+    replica.apply(&batch(changes, "1")).unwrap();
+    assert_eq!(replica.content("aa").unwrap(), Some(long));
+    assert_eq!(replica.content("bb").unwrap(), Some(noise));
+    assert_eq!(replica.content("cc").unwrap(), None);
+    let held = replica.attachment("aa", Reader::Agent).unwrap().unwrap();
+    assert_eq!((held.message.as_str(), held.about.name.as_deref()), ("m2", Some("aa.txt")), "the newest");
+    replica.apply(&batch(vec![Change::Gone { id: "m2".into() }], "2")).unwrap();
+    assert_eq!(replica.attachment("aa", Reader::Agent).unwrap().unwrap().message, "m1");
+    replica.apply(&batch(vec![Change::Gone { id: "m1".into() }], "3")).unwrap();
+    assert_eq!((replica.attachment("aa", Reader::Agent).unwrap(), replica.content("aa").unwrap()), (None, None));
+}
+
+#[test]
+fn what_only_withheld_messages_hold_is_not_there_for_agents() {
+    let (_folder, replica) = replica();
+    let secret = Mail { withheld: vec!["orders".into()], ..holding(1, "aa") };
+    let mut changes = put([secret, holding(2, "bb")]);
+    changes.extend([file("aa", b"x"), file("bb", b"y")]);
+    replica.apply(&batch(changes, "1")).unwrap();
+    assert_eq!(replica.attachment("aa", Reader::Agent).unwrap(), None);
+    assert!(replica.attachment("aa", Reader::Person).unwrap().is_some());
+    replica.release("m1").unwrap();
+    assert!(replica.attachment("aa", Reader::Agent).unwrap().is_some(), "a person let it through");
+    assert_eq!(replica.content("aa").unwrap().as_deref(), Some(&b"x"[..]), "and its content is still there");
+}
+
+#[test]
+fn what_was_set_aside_is_counted_until_it_could_be_opened() {
+    let (_folder, replica) = replica();
+    let stub =
+        Mail { id: "m7".into(), thread: "t2".into(), received: 5, withheld: vec!["x".into()], ..Mail::default() };
+    replica.apply(&batch(vec![Change::Aside(Box::new(stub))], "1")).unwrap();
+    assert_eq!(replica.aside().unwrap(), ["m7"]);
+    replica.apply(&batch(put([mail(7)]), "2")).unwrap();
+    assert_eq!((replica.aside().unwrap().len(), replica.count().unwrap()), (0, 1));
+    assert_eq!(replica.get("m7", Reader::Agent).unwrap(), Some(mail(7)));
+}

@@ -1,16 +1,19 @@
 //! A message on its way out of the worker: all six stages, or withheld.
 //!
-//! Takes a raw item, gives a [`Mail`]. Promise: every text of it passed the stages, the part that is not shown as
-//! well as the one that is; whatever speaks to its reader instead of to its addressee comes with the rules it broke and
-//! how much they weigh. From which score on it is withheld, the gateway decides.
+//! Takes a raw item, gives a [`Mail`] and the contents of its attachments, which nobody here looks into. Promise: every
+//! text of it passed the stages, the part that is not shown as well as the one that is; whatever speaks to its reader
+//! instead of to its addressee comes with the rules it broke and how much they weigh. From which score on it is
+//! withheld, the gateway decides.
 
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime::{self, RawMail};
 use sluice_content::{Clean, Plan, Raw, clean};
-use sluice_core::mail::{Address, Mail};
+use sluice_core::mail::{Address, Mail, UNOPENED};
 
 /// Longest body that is kept, in bytes.
 const LONGEST: usize = 1 << 20;
+/// Attachments of one message whose contents are handed over.
+const MOST_FILES: usize = 60;
 
 /// What the stages noticed in a message.
 #[derive(Default)]
@@ -35,9 +38,24 @@ impl Found {
     }
 }
 
-/// Takes a message apart and through all stages.
-pub fn cleaned(item: &RawItem) -> Mail {
-    let RawMail { mut mail, text, html, .. } = mime::open(item);
+/// A message that is not opened: its place, and nothing of what it says.
+pub fn closed(item: &RawItem) -> Mail {
+    Mail {
+        id: item.id.clone(),
+        thread: item.thread.clone(),
+        labels: item.labels.clone(),
+        received: item.received,
+        size: item.size,
+        withheld: vec![UNOPENED.to_owned()],
+        score: 1000,
+        ..Mail::default()
+    }
+}
+
+/// Takes a message apart and through all stages. Contents of attachments are given as they are: they are read,
+/// through all stages, when somebody asks for one.
+pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
+    let RawMail { mut mail, text, html, mut contents, .. } = mime::open(item);
     let mut found = Found::default();
     lines(&mut mail, &mut found);
     let plain = text.as_deref().map(|text| through(text, "text/plain; charset=utf-8", &mut found));
@@ -54,7 +72,11 @@ pub fn cleaned(item: &RawItem) -> Mail {
     rules.sort_unstable();
     rules.dedup();
     (mail.withheld, mail.score) = (rules, score);
-    mail
+    if mail.attachments.is_empty() {
+        contents.clear();
+    }
+    contents.truncate(MOST_FILES);
+    (mail, contents)
 }
 
 /// Names of labels, which people wrote as well.
@@ -143,7 +165,8 @@ mod tests {
     fn an_ordinary_mail_comes_through_as_it_was() {
         let raw = "From: Zoë Lindqvist <zoe@glass.example>\nTo: a@x.example, B <b@x.example>\nSubject: Roof survey, \
                    part 2\n\nHello,\n\nthe survey is on Tuesday at 9.\n";
-        let mail = cleaned(&item(raw));
+        let (mail, files) = cleaned(&item(raw));
+        assert!(files.is_empty());
         assert_eq!(mail.subject, "Roof survey, part 2");
         assert_eq!(mail.from.as_ref().map(ToString::to_string).as_deref(), Some("Zoë Lindqvist <zoe@glass.example>"));
         assert_eq!((mail.to.len(), mail.to[0].name.as_deref(), mail.to[1].name.as_deref()), (2, None, Some("B")));
@@ -164,14 +187,14 @@ mod tests {
              <p>See you on Tuesday.</p><div style=\"display:none\">{ORDER}</div>\n--b--\n"
         );
         for raw in [in_body, in_subject, hidden] {
-            assert!(!cleaned(&item(&raw)).withheld.is_empty(), "{raw}");
+            assert!(!cleaned(&item(&raw)).0.withheld.is_empty(), "{raw}");
         }
     }
 
     #[test]
     fn a_body_beyond_the_limit_is_cut_and_says_so() {
         let raw = format!("Subject: long\n\n{}\n", "word and word. ".repeat(100_000));
-        let mail = cleaned(&item(&raw));
+        let (mail, _) = cleaned(&item(&raw));
         assert!(mail.cut && mail.text.len() <= LONGEST);
     }
 
@@ -180,5 +203,17 @@ mod tests {
         let labels =
             vec![("Label_1".to_owned(), "Invoices / 2026".to_owned()), ("INBOX".to_owned(), "INBOX".to_owned())];
         assert_eq!(names(labels.clone()), labels);
+    }
+
+    #[test]
+    fn attachments_come_along_as_they_are_and_what_is_set_aside_says_nothing() {
+        let raw = "From: a@x.example\nSubject: Figures\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n\
+                   --b\nContent-Type: text/plain\n\nSee there.\n--b\nContent-Type: text/csv; name=q3.csv\n\
+                   Content-Disposition: attachment; filename=q3.csv\n\na,b\n--b--\n";
+        let (mail, files) = cleaned(&item(raw));
+        assert_eq!(mail.attachments[0].name.as_deref(), Some("q3.csv"));
+        assert_eq!(files, [b"a,b".to_vec()]);
+        let stub = closed(&item(raw));
+        assert_eq!((stub.subject.as_str(), stub.attachments.len(), stub.withheld.len()), ("", 0, 1));
     }
 }

@@ -96,6 +96,10 @@ pub struct SyncView {
     pub changes: u64,
     /// Whether the copy was made anew.
     pub made_anew: bool,
+    /// Messages that broke each worker that opened them, and were set aside.
+    pub set_aside: u64,
+    /// Messages that had been set aside and could be opened now.
+    pub recovered: u64,
     /// How the connection stands.
     pub service: ConnectionView,
 }
@@ -178,6 +182,7 @@ fn available(gw: &Gateway, account: &Account) -> ConnectionView {
         progress: None::<Progress>,
         pending: 0,
         in_doubt: 0,
+        set_aside: 0,
         dead: 0,
         error: None,
         capabilities: Vec::new(),
@@ -284,9 +289,10 @@ pub(super) async fn disconnect(visit: Visit) -> Result<Reply, No> {
 /// `POST /v1/services/{name}/sync`.
 pub(super) async fn sync(visit: Visit) -> Result<Reply, No> {
     let (gw, name) = (&visit.gw, name(&visit)?);
-    let Synced { pages, changes, made_anew } = gw.connections.sync_now(&name).await?;
+    // Somebody wants it: what was set aside is tried again, too.
+    let Synced { pages, changes, made_anew, set_aside, recovered } = gw.connections.sync_whole(&name).await?;
     let service = gw.connections.show(&name).await?;
-    Ok(Reply::json(200, &SyncView { pages, changes, made_anew, service }))
+    Ok(Reply::json(200, &SyncView { pages, changes, made_anew, set_aside, recovered, service }))
 }
 
 /// `POST /v1/services/{name}/pause`.

@@ -90,8 +90,14 @@ pub fn poisoned(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     stage.clock.pass(Span::from_mins(11));
     let before = stage.sent();
-    let down =
-        Failing { kind: "POST drafts".into(), when: When::Before, status: Some(503), retry_after_s: None, times: 18 };
+    let down = Failing {
+        kind: "POST drafts".into(),
+        when: When::Before,
+        status: Some(503),
+        retry_after_s: None,
+        times: 18,
+        skip: 0,
+    };
     stage.upstream.fail(down);
     let (mut calls, mut buffers) = (Vec::new(), Vec::new());
     for n in 1..=3 {
@@ -139,7 +145,8 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 pub fn lost_reply(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     stage.clock.pass(Span::from_mins(11));
     let before = stage.sent();
-    let lost = Failing { kind: "drafts/send".into(), when: When::After, status: None, retry_after_s: None, times: 1 };
+    let lost =
+        Failing { kind: "drafts/send".into(), when: When::After, status: None, retry_after_s: None, times: 1, skip: 0 };
     stage.upstream.fail(lost);
     let said = stage.send("li@northpeak.example", "Contract")?;
     let call = need(&said, "/call_id")?.to_owned();

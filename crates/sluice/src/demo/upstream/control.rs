@@ -1,7 +1,7 @@
 //! The owner's hand: what tests and the demo do to the mailbox past its API, `POST /__control`.
 //!
 //! Takes a wish as JSON (`fail`, `expire_history`, `token`, `revoke`, `receive`, `relabel`, `remove`, `labels`,
-//! `remove_drafts`), gives the counters and what was asked for. None of it is counted as a call.
+//! `remove_drafts`, `last_sent`, `make_label`, `drop_label`), gives the counters and what was asked for. None of it is counted as a call.
 
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,12 @@ pub fn answer(inner: &mut Inner, ask: &Ask, now: i64) -> Answer {
             mailbox.remove(&message);
         }
     }
+    if let Some(name) = wish.get("make_label").and_then(Value::as_str) {
+        mailbox.label(name);
+    }
+    if let Some(name) = wish.get("drop_label").and_then(Value::as_str) {
+        mailbox.labels.retain(|_, known| known != name);
+    }
     for id in texts(&wish, "remove") {
         mailbox.remove(&id);
     }
@@ -43,10 +49,15 @@ pub fn answer(inner: &mut Inner, ask: &Ask, now: i64) -> Answer {
         .into_iter()
         .map(|id| (id.clone(), mailbox.get(&id).map_or(Value::Null, |message| json!(message.labels))))
         .collect();
+    let last_sent = yes("last_sent").then(|| {
+        let newest = mailbox.newest(None).find(|message| message.labels.contains("SENT"));
+        newest.map(|message| super::drafts::encode(&message.raw))
+    });
     let total: u64 = inner.calls.values().sum();
     Answer::ok(json!({
         "calls": total, "by_kind": inner.calls, "sent": mailbox.sent(), "messages": mailbox.len(),
         "drafts": mailbox.drafts.len(), "token": token, "received": received, "labels": shown,
+        "last_sent": last_sent.flatten(),
     }))
 }
 
@@ -55,9 +66,12 @@ fn texts(wish: &Value, name: &str) -> Vec<String> {
     list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// A message arrives.
+/// A message arrives: words of ours, or bytes as somebody sent them (`raw`, in base64).
 fn receive(mailbox: &mut Mailbox, letter: &Value, now: i64) -> String {
     let text = |name: &str| letter.get(name).and_then(Value::as_str).unwrap_or_default();
+    if let Some(raw) = letter.get("raw").and_then(Value::as_str).and_then(super::drafts::decode) {
+        return mailbox.receive(raw, &["INBOX", "UNREAD"], now, None);
+    }
     let raw = format!(
         "From: Li Wen <li@northpeak.example>\r\nTo: {}\r\nSubject: {}\r\nMessage-ID: <{now}@northpeak.example>\r\n\r\n{}\r\n",
         mailbox.address,

@@ -21,6 +21,11 @@ pub fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
+/// Bytes as the API takes them.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
+    BASE64.decode(text).ok()
+}
+
 /// The headers of a mail, unfolded.
 pub fn headers(raw: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(raw);

@@ -28,6 +28,8 @@ pub struct Failing {
     pub retry_after_s: Option<u64>,
     /// How often.
     pub times: u32,
+    /// How many go through first.
+    pub skip: u32,
 }
 
 impl Failing {
@@ -41,6 +43,7 @@ impl Failing {
             status: number("status").and_then(|status| u16::try_from(status).ok()),
             retry_after_s: number("retry_after_s"),
             times: number("times").and_then(|times| u32::try_from(times).ok()).unwrap_or(1),
+            skip: number("skip").and_then(|skip| u32::try_from(skip).ok()).unwrap_or(0),
         })
     }
 
@@ -75,6 +78,10 @@ impl Faults {
     pub fn take(&mut self, kind: &str) -> Option<Failing> {
         let at = self.0.iter().position(|failing| failing.times > 0 && kind.contains(&failing.kind))?;
         let failing = self.0.get_mut(at)?;
+        if failing.skip > 0 {
+            failing.skip -= 1;
+            return None;
+        }
         failing.times -= 1;
         let taken = failing.clone();
         self.0.retain(|failing| failing.times > 0);

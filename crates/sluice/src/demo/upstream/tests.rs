@@ -30,7 +30,7 @@ fn write(op: &str, capability: &str, arguments: Value) -> Write {
 }
 
 fn failing(kind: &str, when: When, status: Option<u16>) -> Failing {
-    Failing { kind: kind.into(), when, status, retry_after_s: None, times: 1 }
+    Failing { kind: kind.into(), when, status, retry_after_s: None, times: 1, skip: 0 }
 }
 
 struct GmailStage {

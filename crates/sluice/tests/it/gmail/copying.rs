@@ -106,3 +106,43 @@ async fn a_mail_that_gives_orders_is_found_and_says_nothing() {
     );
     assert_eq!(house.let_go().await, 0);
 }
+
+/// A message in a message in a message …: taking it apart leaves no stack.
+fn breaking() -> Vec<u8> {
+    let mut raw = "Content-Type: message/rfc822\r\n\r\n".repeat(100_000);
+    raw.push_str("Subject: the innermost\r\n\r\nHello\r\n");
+    raw.into_bytes()
+}
+
+#[tokio::test]
+async fn a_message_that_breaks_every_worker_is_set_aside_and_the_copy_goes_on() {
+    let house = House::new(30).await;
+    let broken = house.mailbox.receive_raw(&breaking());
+    house.connect().await;
+    let synced = house.gw.connections.sync_now(&gmail()).await.unwrap();
+    assert_eq!(synced.set_aside, 1);
+    let view = house.gw.connections.show(&gmail()).await.unwrap();
+    assert_eq!((view.state, view.messages, view.set_aside, view.error), ("live", Some(31), 1, None));
+    assert_eq!(house.alerts().await.iter().filter(|topic| *topic == "mail.set_aside").count(), 1);
+    let no = house.call("email.read", json!({"message_id": broken})).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "content.withheld");
+
+    // The feed brings one as well, between two that are fine.
+    let first = house.mailbox.receive("Before", "x");
+    let second = house.mailbox.receive_raw(&breaking());
+    let third = house.mailbox.receive("After", "x");
+    let synced = house.gw.connections.sync_now(&gmail()).await.unwrap();
+    assert_eq!((synced.set_aside, synced.recovered), (1, 0));
+    for id in [&first, &third] {
+        house.read("email.read", json!({"message_id": id})).await;
+    }
+    let calls = house.mailbox.calls_of("GET messages/one");
+    house.gw.connections.sync_now(&gmail()).await.unwrap();
+    assert_eq!(house.mailbox.calls_of("GET messages/one"), calls, "it is not opened again by itself");
+
+    // On demand it is tried again; what is gone at the service is gone here.
+    house.mailbox.owner(&json!({"remove": [second]}));
+    let synced = house.gw.connections.sync_whole(&gmail()).await.unwrap();
+    assert_eq!((synced.set_aside, synced.recovered), (0, 0), "{synced:?}");
+    assert_eq!(house.gw.connections.show(&gmail()).await.unwrap().set_aside, 1, "the other one still breaks");
+}

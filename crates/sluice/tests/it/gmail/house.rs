@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use base64::Engine as _;
 use serde_json::{Value, json};
 use sluice_core::ids::{KeyId, RequestId};
 use sluice_core::{Actor, AgentName, Clock as _, Entropy as _, HoldId, PersonName, ServiceName, Span, Timestamp};
@@ -87,6 +88,36 @@ impl Mailbox {
     pub fn receive(&self, subject: &str, body: &str) -> String {
         let got = self.owner(&json!({"receive": {"subject": subject, "body": body}}));
         got["received"].as_str().unwrap().to_owned()
+    }
+
+    /// A message arrives, byte by byte as somebody sent it; gives its id.
+    pub fn receive_raw(&self, raw: &[u8]) -> String {
+        let raw = base64::engine::general_purpose::URL_SAFE.encode(raw);
+        let got = self.owner(&json!({"receive": {"raw": raw}}));
+        got["received"].as_str().unwrap().to_owned()
+    }
+
+    /// A message with files arrives; gives its id.
+    pub fn receive_files(&self, subject: &str, files: &[(&str, &str, &[u8])]) -> String {
+        let mut raw = format!(
+            "From: Li Wen <li@northpeak.example>\r\nTo: office@alderfinch.example\r\nSubject: {subject}\r\nMIME-Version: 1.0\r\n\
+             Content-Type: multipart/mixed; boundary=frontier\r\n\r\n--frontier\r\nContent-Type: text/plain\r\n\r\nSee there.\r\n"
+        );
+        for (name, kind, bytes) in files {
+            let bytes = base64::engine::general_purpose::STANDARD.encode(bytes);
+            raw.push_str(&format!(
+                "--frontier\r\nContent-Type: {kind}; name=\"{name}\"\r\nContent-Disposition: attachment; \
+                 filename=\"{name}\"\r\nContent-Transfer-Encoding: base64\r\n\r\n{bytes}\r\n"
+            ));
+        }
+        raw.push_str("--frontier--\r\n");
+        self.receive_raw(raw.as_bytes())
+    }
+
+    /// The newest mail that was sent, as it left.
+    pub fn last_sent(&self) -> Vec<u8> {
+        let got = self.owner(&json!({"last_sent": true}));
+        base64::engine::general_purpose::URL_SAFE.decode(got["last_sent"].as_str().unwrap()).unwrap()
     }
 
     /// The labels of a message; nothing if it is gone.

@@ -121,7 +121,8 @@ async fn an_outage_is_waited_out_and_then_ends_in_dead_letters() {
     assert_eq!(house.alerts().await.iter().filter(|topic| *topic == "hold.dead").count(), 1);
 }
 
-/// How many mails are sent under fire. Each takes two or more workers; `SLUICE_TEST_SENDS=500` runs the long one.
+/// How many mails are sent under fire. Each takes two workers and more, a fifth of a second of processor time in a debug
+/// build; `SLUICE_TEST_SENDS=500` runs the long one, two minutes on a busy machine.
 #[expect(clippy::disallowed_methods, reason = "this is the edge: tests have no other configuration")]
 fn many() -> u64 {
     std::env::var("SLUICE_TEST_SENDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)

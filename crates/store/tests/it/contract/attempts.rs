@@ -34,6 +34,22 @@ fn a_failing_write_is_tried_again_after_1_2_4_8_and_16_minutes_and_then_dead() {
 }
 
 #[test]
+fn a_service_that_asks_for_more_time_gets_it_and_never_less_than_the_schedule() {
+    everywhere(|world| {
+        let id = world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        for (minutes, asked, due) in [(1, 10, 10), (2, 0, 2)] {
+            let hold = claimed(world);
+            let not_before = world.now() + Span::from_mins(asked);
+            let outcome = Outcome::NotBefore { code: "egress.limit".into(), not_before };
+            let later = world.finish(id, hold.epoch, outcome).unwrap();
+            assert_eq!(later.state, HoldState::Ready { not_before: world.now() + Span::from_mins(due) }, "{minutes}");
+            world.clock.advance(Span::from_mins(due));
+        }
+    });
+}
+
+#[test]
 fn what_the_service_refuses_for_good_is_dead_at_once() {
     everywhere(|world| {
         world.held("clerk", "hello");
