@@ -127,6 +127,7 @@ impl Mails {
             rule: Some("agents/clerk.yaml:12".into()),
             door: None,
             targets: Vec::new(),
+            reason: None,
             rates: Vec::new(),
             // Large enough that it never trips; it is counted all the same.
             window: Window { limit: u32::MAX, ..Window::default() },

@@ -1,4 +1,4 @@
-//! Accounts at services somebody else wrote: a Gmail and an authorization server for the tests to connect to.
+//! Accounts at services somebody else wrote: a Gmail, an authorization server and a Bot API for the tests.
 //!
 //! Takes a network to install them from, once, with pinned versions; gives the addresses of running servers. Promise:
 //! they listen on loopback only and end with the run; what cannot be installed or started is skipped by name.
@@ -13,11 +13,13 @@ use crate::mcp::{done, installed};
 use crate::report::{Outcome, Report};
 
 /// What is installed: what `crates/testkit/counterparts/*/package.json` say.
-const NPM: [&str; 4] = ["node@24.21.0", "emulate@0.12.2", "@emulators/core@0.6.1", "oidc-provider@9.13.3"];
-/// Where the tests find the mailbox and the authorization server: variable, name of the suite, launcher.
-const SERVERS: [(&str, &str, &str); 2] = [
+const NPM: [&str; 5] =
+    ["node@24.21.0", "emulate@0.12.2", "@emulators/core@0.6.1", "oidc-provider@9.13.3", "telegram-test-api@4.2.1"];
+/// Where the tests find them: variable, name of the suite, launcher.
+const SERVERS: [(&str, &str, &str); 3] = [
     ("SLUICE_TEST_GMAIL_EMULATOR", "somebody else's gmail", "gmail/strict.mjs"),
     ("SLUICE_TEST_OIDC", "somebody else's sign-in", "oidc/provider.mjs"),
+    ("SLUICE_TEST_TELEGRAM", "somebody else's telegram", "telegram/server.mjs"),
 ];
 
 /// Running servers. They end when this does.

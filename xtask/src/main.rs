@@ -35,7 +35,7 @@ cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the ch
 cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
                                      detector switched off; PASS: alone, helped, attacked
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
-cargo xtask accounts                 somebody else's Gmail and authorization server until Ctrl-C; part of `test`
+cargo xtask accounts                 somebody else's Gmail, sign-in and Bot API until Ctrl-C; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {

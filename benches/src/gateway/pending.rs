@@ -200,6 +200,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
             rule: None,
             door: None,
             targets: Vec::new(),
+            reason: None,
             rates: Vec::new(),
             window: Window { limit: u32::MAX, ..Window::default() },
             idempotency_key: None,

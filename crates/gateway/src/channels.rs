@@ -6,6 +6,8 @@
 
 pub mod email;
 pub mod letter;
+pub mod links;
+pub mod shown;
 pub mod telegram;
 
 use std::fmt::Debug;
@@ -73,6 +75,10 @@ pub trait Channel: Send + Sync + Debug {
     fn say<'a>(&'a self, place: &'a str, to: Option<&'a str>, text: &'a str) -> Work<'a, Result<(), Fault>>;
     /// Waits a while for what people say, and acts on it.
     fn hear<'a>(&'a self, gw: &'a Gateway) -> Work<'a, Result<(), Fault>>;
+    /// The gateway stops: nothing is left behind that would bring news to a door that is closed.
+    fn leave<'a>(&'a self, _: &'a Gateway) -> Work<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Every channel the configuration names.
@@ -81,8 +87,8 @@ pub trait Channel: Send + Sync + Debug {
 /// When one of them cannot be set up.
 pub fn configured(config: &Config) -> Result<Vec<Arc<dyn Channel>>, String> {
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
-    if let Some(file) = &config.telegram.token_file {
-        channels.push(Arc::new(telegram::Telegram::new(file, config.telegram.api.as_str())?));
+    if let Some(bot) = telegram::Telegram::configured(config)? {
+        channels.push(Arc::new(bot));
     }
     if config.email.smtp_host.is_some() {
         channels.push(Arc::new(email::Email::new(&config.email)?));

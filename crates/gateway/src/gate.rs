@@ -1,7 +1,9 @@
 //! The approval gate: how a person's words, from whatever channel, become the one answer to a question.
 //!
-//! Rooms of its own beside the corridor: [`deciding`] takes every answer, [`amending`] a changed action. Channels
+//! Rooms of its own beside the corridor: [`deciding`] takes every answer, [`amending`] a changed action,
+//! [`repeating`] what could not be understood. Channels
 //! and doors bring the words; nothing an agent holds opens any of it.
 
 pub mod amending;
 pub mod deciding;
+pub mod repeating;

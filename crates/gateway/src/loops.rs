@@ -91,6 +91,6 @@ pub(crate) async fn tick(stop: &mut watch::Receiver<bool>, every: Duration, wake
 }
 
 #[expect(clippy::disallowed_methods, reason = "the timer around the steps; steps themselves take the time")]
-async fn pause(span: Duration) {
+pub(crate) async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }

@@ -87,6 +87,8 @@ pub struct Admission {
     pub door: Option<&'static str>,
     /// Its targets, and where each comes from.
     pub targets: Vec<Traced>,
+    /// Why the agent wants it, in its own words: shown to people, and nothing else.
+    pub reason: Option<String>,
 }
 
 /// One rate counter.
@@ -402,7 +404,7 @@ impl Admission {
 
     fn place<T: Tx>(&self, desk: &mut Desk<'_, T>, state: HoldState, tier: Tier) -> Hold {
         let hold = self.new_hold(desk.now, state, tier);
-        NewHold::of(&hold, &self.record_key, &self.targets).put(desk);
+        NewHold::of(&hold, &self.record_key, &self.targets, self.reason.as_deref()).put(desk);
         desk.record(self.placed(&hold));
         if let Some(row) = self.key_row() {
             remember(desk, row);

@@ -55,7 +55,7 @@ const HEAR: &str =
 const FORGET: &str = "DELETE FROM channel_news WHERE heard_at < ?1";
 
 /// How long what a channel has heard is remembered.
-const REMEMBERED: Span = Span::from_hours(48);
+pub(crate) const REMEMBERED: Span = Span::from_hours(48);
 
 /// A question shown somewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]

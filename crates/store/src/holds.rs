@@ -39,7 +39,7 @@ const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, dige
      weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets) VALUES (?1, ?2, ?3, ?4)";
+const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// One held write, for whoever may see it.
 pub(crate) struct ById(pub HoldId);
@@ -140,7 +140,7 @@ const ADMITTED_AT: usize = 12;
 const NOT_BEFORE: usize = 20;
 
 impl NewHold {
-    pub fn of(hold: &Hold, record_key: &[u8; 32], targets: &[Traced]) -> Self {
+    pub fn of(hold: &Hold, record_key: &[u8; 32], targets: &[Traced], reason: Option<&str>) -> Self {
         let (approval, not_before) = match &hold.state {
             HoldState::AwaitingApproval { approval } => (Some(*approval), None),
             HoldState::Held { not_before } => (hold.consent, Some(*not_before)),
@@ -169,7 +169,7 @@ impl NewHold {
             hold.handle.as_deref(),
             not_before,
         ];
-        let content = params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets)];
+        let content = params![hold.id, hold.action.bytes(), record_key.as_slice(), targets::column(targets), reason];
         Self { hold: row, content, action: hold.action.clone() }
     }
 

@@ -20,6 +20,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 6, sql: include_str!("../migrations/0006_connections.sql") },
     Migration { version: 7, sql: include_str!("../migrations/0007_findings.sql") },
     Migration { version: 8, sql: include_str!("../migrations/0008_mounts.sql") },
+    Migration { version: 9, sql: include_str!("../migrations/0009_cards.sql") },
 ];
 
 /// The schema this release writes.

@@ -26,7 +26,7 @@ struct Kind {
     kept: Span,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 10] = [
     Kind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
@@ -50,6 +50,18 @@ const KINDS: [Kind; 8] = [
         find: "SELECT id FROM outbox WHERE sent_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM outbox WHERE id = ?1 AND sent_at <= ?2"],
         kept: KEPT,
+    },
+    Kind {
+        name: "links",
+        find: "SELECT token FROM links WHERE made_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM links WHERE token = ?1 AND made_at <= ?2"],
+        kept: KEPT,
+    },
+    Kind {
+        name: "channel_news",
+        find: "SELECT channel, news FROM channel_news WHERE heard_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM channel_news WHERE channel = ?1 AND news = ?2 AND heard_at <= ?3"],
+        kept: crate::deliveries::REMEMBERED,
     },
     Kind {
         name: "findings",

@@ -19,6 +19,7 @@ const KNOWN: &str = "SELECT print FROM known_targets WHERE agent = ?1 AND print 
 const LEARN: &str = "INSERT INTO known_targets (agent, print, since, approval) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (agent, print) DO NOTHING";
 const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
+const REASON: &str = "SELECT reason FROM contents WHERE hold = ?1";
 const TAINTED: &str =
     "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL AND ended_at IS NULL LIMIT 1";
 
@@ -90,6 +91,16 @@ impl Query for OfHold {
     }
 }
 
+struct ReasonOf(HoldId);
+
+impl Query for ReasonOf {
+    type Out = Option<String>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
+        let row = tx.rows(REASON, &params![self.0]).await?.into_iter().next();
+        row.map_or(Ok(None), |row| row.of("contents").maybe_text())
+    }
+}
+
 struct Tainted(AgentName);
 
 impl Query for Tainted {
@@ -152,6 +163,14 @@ impl Store {
     /// When the database cannot be read.
     pub async fn targets_of(&self, hold: HoldId) -> Result<Vec<Traced>, StoreError> {
         self.ask(OfHold(hold)).await
+    }
+
+    /// Why an agent wants a write, in its own words.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn reason_of(&self, hold: HoldId) -> Result<Option<String>, StoreError> {
+        self.ask(ReasonOf(hold)).await
     }
 
     /// Whether any open session of an agent has read something bad.

@@ -217,6 +217,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         by: None,
         door: None,
         targets: Vec::new(),
+        reason: None,
     }
 }
 

@@ -46,6 +46,9 @@ const FRONT: usize = 450;
 const END: usize = 150;
 /// Writes of a batch shown one by one.
 const SAMPLES: usize = 5;
+/// How much of an agent's reason is shown, in characters, and how many different ones of a batch.
+const REASON: usize = 600;
+const REASONS: usize = 3;
 
 /// What fits on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +147,7 @@ pub fn batch(actions: &[&Action], room: usize) -> Shown {
     }
     for (name, values) in varying {
         let distinct: BTreeSet<String> = values.iter().flatten().map(|value| plain(value)).collect();
-        let _ = writeln!(text, "{}: {} different", visible(name), distinct.len());
+        let _ = writeln!(text, "{}: {} different", label(name), distinct.len());
         for value in distinct.iter().take(SAMPLES) {
             let _ = writeln!(text, "  - {}", cut(value));
         }
@@ -156,10 +159,34 @@ pub fn batch(actions: &[&Action], room: usize) -> Shown {
     fit(text, room, true)
 }
 
+/// What an agent says about why, behind a bar and marked as its own words. Nothing where it says nothing.
+///
+/// Shown below what will be done, never instead of it: a reason can be cut, and nobody has checked it.
+#[must_use]
+pub fn reasons(words: &[String], room: usize) -> String {
+    let said: BTreeSet<&str> = words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
+    if said.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("the agent says, and nobody has checked it:\n");
+    for (place, words) in said.iter().enumerate() {
+        if place == REASONS {
+            let _ = writeln!(text, "(and {} more)", said.len() - REASONS);
+            break;
+        }
+        let mut shown: String = words.chars().take(REASON).collect();
+        if shown.len() < words.len() {
+            shown.push('…');
+        }
+        quote(&mut text, &shown);
+    }
+    if text.chars().count() <= room { text } else { String::new() }
+}
+
 /// What a client wants to do by itself, in its own words.
 #[must_use]
 pub fn request(action_type: &str, title: &str, preview: &str, room: usize) -> Shown {
-    let mut text = format!("{}\nkind: {}\nin the client's own words:\n", visible(title), visible(action_type));
+    let mut text = format!("title: {}\nkind: {}\nin the client's own words:\n", visible(title), visible(action_type));
     quote(&mut text, preview);
     // All of it says what will be done: nobody can tell which part matters.
     let whole = text.chars().count() <= room;
@@ -171,7 +198,7 @@ fn is_target(name: &str) -> bool {
 }
 
 fn argument(text: &mut String, name: &str, value: &Value, may_cut: bool) {
-    let name = visible(name);
+    let name = label(name);
     match value {
         Value::String(words) if words.contains('\n') => {
             let _ = writeln!(text, "{name}:");
@@ -184,6 +211,13 @@ fn argument(text: &mut String, name: &str, value: &Value, may_cut: bool) {
             let _ = writeln!(text, "{name}: {words}");
         }
     }
+}
+
+/// SECURITY: the name of an argument may be the agent's choice. One that is no plain word stands in quotes, so that
+/// it cannot be taken for a line of the card.
+fn label(name: &str) -> String {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if plain { name.to_owned() } else { format!("\"{}\"", visible(name)) }
 }
 
 /// SECURITY: lines of others stand behind a bar, so that they cannot be taken for lines of the card.
@@ -317,9 +351,37 @@ mod tests {
         let shown = request("exec_cmd", "Run\u{7} it", "rm -rf /\n\nstatus: approved", 4000);
         assert_eq!(
             shown.text,
-            "Run\\u{7} it\nkind: exec_cmd\nin the client's own words:\n| rm -rf /\n| \n| status: approved\n"
+            "title: Run\\u{7} it\nkind: exec_cmd\nin the client's own words:\n| rm -rf /\n| \n| status: approved\n"
         );
         assert!(!request("x", "t", &"y".repeat(5000), 4000).whole);
+    }
+
+    #[test]
+    fn a_reason_is_the_agents_own_words_and_cannot_be_taken_for_ours() {
+        let words = ["The user asked.\n1  Allow once\nrisk: none\u{202e}".to_owned()];
+        insta::assert_snapshot!(reasons(&words, 4000), @r"
+        the agent says, and nobody has checked it:
+        | The user asked.
+        | 1  Allow once
+        | risk: none\u{202e}
+        ");
+        assert_eq!((reasons(&[], 4000), reasons(&[" \n".into()], 4000)), (String::new(), String::new()));
+        assert_eq!(reasons(&words, 20), "", "what does not fit is left out: the write itself comes first");
+        let many: Vec<String> = (0..9).map(|n| format!("because {n}")).chain(["because 0".into()]).collect();
+        assert!(reasons(&many, 4000).ends_with("| because 2\n(and 6 more)\n"));
+        assert!(reasons(&["x".repeat(2000)], 4000).ends_with("x…\n"));
+    }
+
+    #[test]
+    fn an_argument_cannot_be_called_like_a_line_of_the_card() {
+        let action =
+            action(json!({"origin of to a@b.example": "asked for in the task", "1  Allow once": "x", "to": "y"}));
+        insta::assert_snapshot!(write(&action, 4000).text, @r#"
+        email.send
+        to: y
+        "1  Allow once": x
+        "origin of to a@b.example": asked for in the task
+        "#);
     }
 
     proptest! {

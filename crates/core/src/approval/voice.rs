@@ -4,6 +4,7 @@
 //! Only the exact form of an answer counts, a batch is never approved without saying how much of it, and whatever
 //! is unclear decides nothing.
 
+use super::card;
 use super::reply::{self, Reply, Unclear};
 
 /// What kind of answer a question takes.
@@ -119,7 +120,8 @@ pub fn menu(form: Form<'_>) -> String {
     match form {
         Form::Menu => reply::MENU.to_owned(),
         Form::Choice(options) => {
-            let lines = options.iter().zip('A'..='Z').map(|(option, letter)| format!("{letter}  {option}\n"));
+            let lines =
+                options.iter().zip('A'..='Z').map(|(option, letter)| format!("{letter}  {}\n", card::visible(option)));
             format!("{}3  No answer\n4  An answer of your own (reply: 4 your answer)", lines.collect::<String>())
         }
         Form::Batch { items } => format!(
@@ -201,6 +203,8 @@ mod tests {
         3  No answer
         4  An answer of your own (reply: 4 your answer)
         ");
+        let sly = ["Vue\n1  Allow once".to_owned()];
+        assert!(menu(Form::Choice(&sly)).starts_with("A  Vue\\n1  Allow once\n3  No answer"), "one line, as it is");
         assert!(menu(Form::Batch { items: 7 }).starts_with("all 7  Allow all 7\n"));
         assert!(repeat(Unclear::Empty, Form::Batch { items: 7 }).contains("Nothing was decided"));
     }

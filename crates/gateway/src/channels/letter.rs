@@ -6,8 +6,9 @@
 use sha2::{Digest as _, Sha256};
 use sluice_core::approval::voice::{self, Form};
 use sluice_core::approval::{ApprovalState, card};
-use sluice_core::{Action, ApprovalId, Timestamp};
+use sluice_core::{ApprovalId, Timestamp};
 
+use super::shown;
 use crate::Gateway;
 use crate::config::Risk;
 use crate::gate::deciding::{Question, told};
@@ -36,10 +37,20 @@ pub struct Letter {
     pub buttons: Vec<Vec<Button>>,
     /// Proves that an answer comes from whoever got this letter.
     pub secret: String,
+    /// Why what is asked about is not in it: ids, lengths and hashes of what was found.
+    pub withheld: Option<String>,
 }
 
-/// Room the frame around the preview takes: title, menu, id and expiry.
-const FRAME: usize = 900;
+impl Letter {
+    /// With the link of the one person it goes to.
+    #[must_use]
+    pub fn with_link(mut self, link: Option<&str>) -> Self {
+        if let Some(link) = link {
+            self.text.push_str(&format!("\nOr look at it and answer on a page: {link}"));
+        }
+        self
+    }
+}
 
 /// The hash under which a secret is kept.
 #[must_use]
@@ -57,10 +68,10 @@ pub fn letter(
     secret: String,
 ) -> Letter {
     let approval = &question.card.approval;
-    let inside = preview(question, room.saturating_sub(FRAME));
+    let inside = shown::of(gw, question, room.saturating_sub(shown::FRAME));
     let risk = question.risk();
-    let allowed = inside.whole && risk.rank() <= ceiling.rank();
-    let title = title(question);
+    let allowed = inside.allows() && risk.rank() <= ceiling.rank();
+    let title = format!("Approve? {}", inside.title);
     let expires_at = match approval.state {
         ApprovalState::Pending { expires_at } => expires_at,
         _ => gw.now(),
@@ -76,6 +87,8 @@ pub fn letter(
     if allowed {
         text.push_str("Press a button, or reply to this message:\n");
         text.push_str(&menu(question));
+    } else if inside.withheld.is_some() {
+        text.push_str("This cannot be approved here. Look and decide with `sluice approvals`, or deny here with 3.");
     } else if inside.whole {
         text.push_str("This cannot be approved here: the risk is above what this channel may. Decide with `sluice approvals`, or deny here with 3.");
     } else {
@@ -84,33 +97,12 @@ pub fn letter(
         );
     }
     text.push_str("\nReply `freeze` to stop this agent, `freeze all` to stop everything.");
-    Letter { approval: approval.id, place: place.to_owned(), title, text, buttons: buttons(question, allowed), secret }
+    let buttons = buttons(question, allowed);
+    Letter { approval: approval.id, place: place.to_owned(), title, text, buttons, secret, withheld: inside.withheld }
 }
 
 fn until(at: Timestamp) -> String {
     at.to_string()
-}
-
-fn title(question: &Question) -> String {
-    let words = match (&question.filed, question.holds.as_slice()) {
-        (Some(filed), _) => filed.request.title.clone(),
-        (None, [hold]) => hold.action.capability().to_string(),
-        (None, holds) => format!("{} writes at once", holds.len()),
-    };
-    let short: String = card::visible(&words).chars().take(120).collect();
-    format!("Approve? {short}")
-}
-
-fn preview(question: &Question, room: usize) -> card::Shown {
-    if let Some(filed) = &question.filed {
-        let request = &filed.request;
-        return card::request(&request.action_type, &request.title, &request.preview, room);
-    }
-    let actions: Vec<&Action> = question.holds.iter().map(|hold| &hold.action).collect();
-    match actions.as_slice() {
-        [action] => card::sourced(action, &question.targets, room),
-        many => card::batch(many, room),
-    }
 }
 
 fn menu(question: &Question) -> String {
@@ -155,7 +147,7 @@ fn buttons(question: &Question, allowed: bool) -> Vec<Vec<Button>> {
 
 /// What a letter is changed to once the question has its answer.
 #[must_use]
-pub fn outcome(question: &Question) -> String {
+pub fn outcome(gw: &Gateway, question: &Question) -> String {
     let approval = &question.card.approval;
     let mark = match approval.state {
         ApprovalState::Approved { .. } | ApprovalState::Consumed { .. } | ApprovalState::Superseded { .. } => "Allowed",
@@ -167,5 +159,5 @@ pub fn outcome(question: &Question) -> String {
         | ApprovalState::Revoked { .. } => "Over",
     };
     let note = approval.note.as_deref().map(|note| format!("\nnote: {}", card::visible(note))).unwrap_or_default();
-    format!("{mark}: {}\n{}\n{}{note}", title(question).trim_start_matches("Approve? "), told(approval), approval.id)
+    format!("{mark}: {}\n{}\n{}{note}", shown::of(gw, question, shown::PAGE).title, told(approval), approval.id)
 }

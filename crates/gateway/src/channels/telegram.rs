@@ -1,9 +1,10 @@
 //! Telegram: questions as messages with buttons, answers as presses and replies.
 //!
-//! Takes a bot's token; long-polls for what people say. Promise: only the configured person, in the chat that was
+//! Takes a bot's token; asks for what people say, or has it brought. Promise: only the configured person, in the chat that was
 //! asked, pressing the very button or replying to the very message we sent, is heard. Whatever else arrives is
 //! refused, once, on record; how far it has read is kept only after everything before it was acted on.
 
+pub mod hook;
 mod wire;
 
 use std::fmt;
@@ -18,15 +19,20 @@ use zeroize::Zeroizing;
 
 use super::letter::hash;
 use super::{Channel, Fault, Letter};
-use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::config::Config;
+use crate::gate::deciding::{self, Question, Voice};
+use crate::gate::repeating;
 use crate::services::Work;
 use crate::{Gateway, No};
+use hook::Hook;
 use wire::{Chat, Message, Press, Update, User};
 
 /// The channel's name.
 pub const NAME: &str = "telegram";
 /// Characters of one message; the service allows 4096.
-const ROOM: usize = 4000;
+pub const ROOM: usize = 4000;
+/// Kinds of news we want.
+const KINDS: [&str; 2] = ["message", "callback_query"];
 /// How long one poll waits for news.
 const POLL: u64 = 25;
 /// How long an answer may take beyond that.
@@ -41,6 +47,8 @@ pub struct Telegram {
     client: reqwest::Client,
     /// With the token in it: never shown.
     base: Zeroizing<String>,
+    /// Where news are brought, unless we ask for them.
+    hook: Option<Hook>,
 }
 
 impl fmt::Debug for Telegram {
@@ -76,7 +84,47 @@ impl Telegram {
             .timeout(Duration::from_secs(POLL) + PATIENCE)
             .build()
             .map_err(|_| "no TLS for Telegram".to_owned())?;
-        Ok(Self { client, base: Zeroizing::new(format!("{api}/bot{token}")) })
+        Ok(Self { client, base: Zeroizing::new(format!("{api}/bot{token}")), hook: None })
+    }
+
+    /// The bot a configuration names.
+    ///
+    /// # Errors
+    /// When its token cannot be read.
+    pub fn configured(config: &Config) -> Result<Option<Self>, String> {
+        let Some(file) = &config.telegram.token_file else { return Ok(None) };
+        let bot = Self::new(file, config.telegram.api.as_str())?;
+        Ok(Some(match &config.telegram.webhook {
+            Some(at) => bot.brought_to(at.as_str()),
+            None => bot,
+        }))
+    }
+
+    /// Has its news brought to a public address, instead of asking for them.
+    #[must_use]
+    pub fn brought_to(mut self, at: &str) -> Self {
+        let token = self.base.rsplit_once("/bot").map_or("", |(_, token)| token);
+        self.hook = Some(Hook::new(at, token));
+        self
+    }
+
+    /// What proves that news are Telegram's, where they are brought.
+    #[must_use]
+    pub fn hook_secret(&self) -> Option<&str> {
+        self.hook.as_ref().map(Hook::secret)
+    }
+
+    /// Acts on one piece of news as it came, once.
+    ///
+    /// # Errors
+    /// When our own part could not be done: then it has to come again.
+    pub async fn take(&self, gw: &Gateway, update: Value) -> Result<(), Fault> {
+        let Some(number) = update.get("update_id").and_then(Value::as_i64) else { return Ok(()) };
+        // One we cannot read is passed over, not asked for again and again.
+        match serde_json::from_value::<Update>(update) {
+            Ok(update) => self.act(gw, update).await,
+            Err(_) => Ok(gw.store.hear(NAME, &format!("update:{number}"), Some("telegram.form")).await?),
+        }
     }
 
     /// One call of the Bot API.
@@ -117,7 +165,7 @@ impl Telegram {
     /// A button was pressed. Gives why it was not heard.
     async fn pressed(&self, gw: &Gateway, press: Press) -> Result<Option<&'static str>, Fault> {
         let (why, words) = match self.press(gw, &press).await {
-            Ok(words) => (None, words),
+            Ok(words) => (None, words.unwrap_or_else(|| "Nothing was decided.".into())),
             Err(Unheard::Because(why)) => (Some(why), "This button is not for you, or no longer works.".to_owned()),
             Err(Unheard::Fault(fault)) => return Err(fault),
         };
@@ -127,7 +175,7 @@ impl Telegram {
         Ok(why)
     }
 
-    async fn press(&self, gw: &Gateway, press: &Press) -> Result<String, Unheard> {
+    async fn press(&self, gw: &Gateway, press: &Press) -> Result<Option<String>, Unheard> {
         let message = press.message.as_ref().ok_or(Unheard::Because("telegram.no_message"))?;
         let (secret, answer) =
             press.data.as_deref().and_then(wire::read_data).ok_or(Unheard::Because("telegram.data"))?;
@@ -176,7 +224,7 @@ impl Telegram {
         let delivery = gw.store.delivery_named(NAME, &place, &number).await.map_err(Fault::from)?;
         let delivery = delivery.ok_or(Unheard::Because("telegram.message"))?;
         let by = person(gw, from, &message.chat, &delivery)?;
-        self.answer(gw, &delivery, by, text).await.map(Some).map_err(Unheard::Fault)
+        self.answer(gw, &delivery, by, text).await.map_err(Unheard::Fault)
     }
 
     /// Words that answer no message of ours: only stopping needs no question.
@@ -198,38 +246,29 @@ impl Telegram {
         Ok(Some("Everything is frozen. Lift it with `sluice unfreeze`.".into()))
     }
 
-    /// What a person means, and what they are told.
-    async fn answer(&self, gw: &Gateway, delivery: &Delivery, by: Actor, words: &str) -> Result<String, Fault> {
+    /// What a person means, and what they are told, if anything.
+    async fn answer(&self, gw: &Gateway, delivery: &Delivery, by: Actor, words: &str) -> Result<Option<String>, Fault> {
         let question = Question::read(gw, delivery.approval).await?;
         let approval = &question.card.approval;
         // Stopping is never too late.
         if voice::stop(words).is_none() {
             if approval.is_over(gw.now()) {
-                return Ok("Nothing changed: nobody answered in time, so it was denied.".into());
+                return Ok(Some("Nothing changed: nobody answered in time, so it was denied.".into()));
             }
             if !approval.state.is_open() {
-                return Ok(format!("Nothing changed: it was already {}.", deciding::told(approval)));
+                return Ok(Some(format!("Nothing changed: it was already {}.", deciding::told(approval))));
             }
         }
         let meaning = match voice::read(words, question.form()) {
             Ok(meaning) => meaning,
-            Err(unclear) => return Ok(voice::repeat(unclear, question.form())),
+            Err(unclear) => return Ok(repeating::menu_once(gw, &by, &question, unclear).await?),
         };
         let voice = Voice { by, channel: NAME, ceiling: Some(gw.config.approvals.telegram_ceiling) };
-        Ok(match deciding::decide(gw, &voice, &question, meaning).await {
-            Ok(Heard::Decided { approval, allowed, denied }) => {
-                let counted = match (allowed.len(), denied.len()) {
-                    (0 | 1, 0) | (0, 1) => String::new(),
-                    (go, stay) => format!(" ({go} go, {stay} do not)"),
-                };
-                format!("Done: {}{counted}.", deciding::told(&approval))
-            }
-            Ok(Heard::Waiting { have, need }) => format!("Noted: {have} of {need} people have said yes."),
-            Ok(Heard::Late(approval)) => format!("Nothing changed: it was already {}.", deciding::told(&approval)),
-            Ok(Heard::Frozen(scope)) => format!("Frozen: {scope}. Nothing of it starts any more."),
-            Err(no) if no.refusal.code().status() >= 500 => return Err(no.into()),
-            Err(no) => format!("Nothing was decided: {}.", no.refusal),
-        })
+        match deciding::decide(gw, &voice, &question, meaning).await {
+            Ok(heard) => Ok(Some(deciding::said(&heard))),
+            Err(no) if no.refusal.code().status() >= 500 => Err(no.into()),
+            Err(no) => Ok(Some(format!("Nothing was decided: {}.", no.refusal))),
+        }
     }
 }
 
@@ -339,8 +378,13 @@ impl Channel for Telegram {
 
     fn hear<'a>(&'a self, gw: &'a Gateway) -> Work<'a, Result<(), Fault>> {
         Box::pin(async move {
+            self.watch(gw).await?;
+            if self.hook.is_some() {
+                crate::loops::pause(hook::EVERY.as_duration()).await;
+                return Ok(());
+            }
             let kept = gw.store.channel_mark(NAME).await?;
-            let mut body = json!({"timeout": POLL, "allowed_updates": ["message", "callback_query"]});
+            let mut body = json!({"timeout": POLL, "allowed_updates": KINDS});
             if let Some(next) = go_on_from(kept.as_deref(), gw.now()) {
                 crate::value::put(&mut body, "offset", next);
             }
@@ -350,14 +394,18 @@ impl Channel for Telegram {
             };
             for update in news {
                 let Some(number) = update.get("update_id").and_then(Value::as_i64) else { continue };
-                // One we cannot read is passed over, not asked for again and again.
-                match serde_json::from_value::<Update>(update) {
-                    Ok(update) => self.act(gw, update).await?,
-                    Err(_) => gw.store.hear(NAME, &format!("update:{number}"), Some("telegram.form")).await?,
-                }
+                self.take(gw, update).await?;
                 gw.store.set_channel_mark(NAME, mark(number + 1, gw.now())).await?;
             }
             Ok(())
+        })
+    }
+
+    fn leave<'a>(&'a self, gw: &'a Gateway) -> Work<'a, ()> {
+        Box::pin(async move {
+            if let (Some(_), Err(fault)) = (&self.hook, self.forsake(gw).await) {
+                tracing::warn!("the webhook is left behind: {fault}");
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use sluice_core::policy::reading::{Kind, Node, closest, escape};
 use sluice_core::{PersonName, Span};
 
+use super::channels::BaseUrl;
 use super::section::section;
 use super::setting::{Bad, Setting, choice};
 
@@ -34,6 +35,10 @@ section! {
         telegram_ceiling: Risk = Risk::High,
         /// The highest risk that may be approved by mail.
         email_ceiling: Risk = Risk::Medium,
+        /// Address under which people reach this gateway: `https://gate.example.org`. With it, letters to one person
+        /// carry a link to a page that shows the question and asks again. The page may approve what the channel the
+        /// link came over may.
+        page: Option<BaseUrl> = None,
     }
 }
 

@@ -16,6 +16,9 @@ section! {
         token_file: Option<PathBuf> = None,
         /// Where the Bot API is. `https`, or loopback for a local server.
         api: BaseUrl = BaseUrl("https://api.telegram.org".into()),
+        /// Address under which Telegram reaches this gateway: `https://gate.example.org`. With it, news are brought to
+        /// `/hooks/telegram` there, and proven by a secret; without it the gateway asks for them.
+        webhook: Option<BaseUrl> = None,
     }
 }
 
@@ -115,6 +118,20 @@ impl BaseUrl {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Scheme, host and perhaps port, as a browser names the origin of a page.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        let from = self.0.find("://").map_or(0, |at| at + 3);
+        let end = self.0.get(from..).and_then(|rest| rest.find('/')).map_or(self.0.len(), |at| from + at);
+        self.0.get(..end).unwrap_or_default()
+    }
+
+    /// Host and perhaps port.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        self.origin().split_once("://").map_or("", |(_, host)| host)
+    }
 }
 
 impl Setting for BaseUrl {
@@ -156,5 +173,7 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert_eq!(read("https://a.example/").unwrap().as_str(), "https://a.example");
+        let below = read("https://a.example:8443/gate/").unwrap();
+        assert_eq!((below.origin(), below.authority()), ("https://a.example:8443", "a.example:8443"));
     }
 }

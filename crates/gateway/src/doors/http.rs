@@ -54,7 +54,9 @@ use tokio_rustls::TlsAcceptor;
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
 use crate::config::Size;
+use crate::doors::hook::{self, Hook};
 use crate::doors::mcp::{self, Mcp};
+use crate::doors::page;
 use crate::rooms::hold::LONGEST_WAIT;
 use crate::rooms::identity::{self, Visitor};
 use crate::{Gateway, No};
@@ -90,6 +92,8 @@ pub struct Door {
     lane: Lane,
     /// Agents that speak the Model Context Protocol come in by the main listener only.
     mcp: Option<Mcp>,
+    /// So do news of Telegram, where they are brought.
+    hook: Option<Hook>,
 }
 
 impl Door {
@@ -99,7 +103,8 @@ impl Door {
     /// When two routes of the table contradict each other.
     pub fn new(gw: Arc<Gateway>, lane: Lane) -> Result<Arc<Self>, No> {
         let mcp = (lane == Lane::Main).then(|| Mcp::new(&gw));
-        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane, mcp }))
+        let hook = if lane == Lane::Main { Hook::new(&gw) } else { None };
+        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane, mcp, hook }))
     }
 
     fn most_connections(&self) -> usize {
@@ -185,8 +190,12 @@ where
 async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
     let id = RequestId::mint(door.gw.ids.as_ref());
     let handled = AssertUnwindSafe(async {
+        if let (Some(hook), hook::PATH) = (&door.hook, request.uri().path()) {
+            return hook.visit(&door.gw, request, id).await;
+        }
         match &door.mcp {
             Some(mcp) if request.uri().path() == mcp::PATH => mcp.visit(request, id).await,
+            Some(_) if page::is_at(&door.gw, request.uri().path()) => Ok(page::visit(&door.gw, request, id).await),
             Some(_) | None => Ok(handle(door, request, id).await?.into_response(id)),
         }
     });
@@ -318,7 +327,7 @@ pub(crate) fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Opti
 }
 
 /// Query parameters, decoded; one value each.
-fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
+pub(crate) fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
     let mut found: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

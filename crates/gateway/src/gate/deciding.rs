@@ -16,11 +16,14 @@ use sluice_core::target::Traced;
 use sluice_core::{Actor, ApprovalId, Digest, HoldId, Span};
 use sluice_store::{Card, Choice, Decided, Decision, Filed, Joint, Ruling};
 
+use crate::channels::shown;
 use crate::config::Risk;
 use crate::{Gateway, No};
 
 /// How long a yes for a session lasts, and how often it answers, for calls through our own doors.
 const SESSION: (Span, u32) = (Span::from_hours(1), 20);
+/// Most writes of a batch whose reasons are looked up.
+const REASONS: usize = 20;
 /// How long a standing yes lasts there.
 const ALWAYS: Span = Span::from_hours(30 * 24);
 
@@ -71,6 +74,8 @@ pub struct Question {
     pub filed: Option<Filed>,
     /// Where the targets of a single write come from.
     pub targets: Vec<Traced>,
+    /// Why the agent wants it, in its own words; of a batch, those of its first writes.
+    pub reasons: Vec<String>,
 }
 
 impl Question {
@@ -92,7 +97,11 @@ impl Question {
             [one] => gw.store.targets_of(one.id).await?,
             _ => Vec::new(),
         };
-        Ok(Self { card, holds, filed, targets })
+        let mut reasons = Vec::new();
+        for hold in holds.iter().take(REASONS) {
+            reasons.extend(gw.store.reason_of(hold.id).await?);
+        }
+        Ok(Self { card, holds, filed, targets, reasons })
     }
 
     /// What kind of answer it takes.
@@ -186,7 +195,7 @@ pub async fn rule(
     let denies = matches!(ruling, Ruling::Deny { .. });
     let open = matches!(approval.state, ApprovalState::Pending { .. }) && !approval.is_over(gw.now());
     if open && !denies {
-        may(voice, question)?;
+        may(gw, voice, question)?;
     }
     let allowance = match &ruling {
         Ruling::Allow { answer: answer @ (Answer::Session | Answer::Always), .. } if open => {
@@ -240,20 +249,22 @@ pub(crate) async fn announce(gw: &Gateway, id: ApprovalId, allowed: &[HoldId], d
 }
 
 /// Whether this channel may say yes to this.
-fn may(voice: &Voice, question: &Question) -> Result<(), No> {
-    let risk = question.risk();
-    match voice.ceiling {
-        Some(ceiling) if risk.rank() > ceiling.rank() => {
-            let text = format!(
-                "{} may approve up to {} risk, and this is {}; use `sluice approvals` or deny here",
-                voice.channel,
-                ceiling.as_str(),
-                risk.as_str()
-            );
-            Err(No::saying(Code::ApprovalNotOffered, &text))
-        }
-        Some(_) | None => Ok(()),
+fn may(gw: &Gateway, voice: &Voice, question: &Question) -> Result<(), No> {
+    let Some(ceiling) = voice.ceiling else { return Ok(()) };
+    let (risk, refuse) = (question.risk(), |text: &str| Err(No::saying(Code::ApprovalNotOffered, text)));
+    if risk.rank() > ceiling.rank() {
+        return refuse(&format!(
+            "{} may approve up to {} risk, and this is {}; use `sluice approvals` or deny here",
+            voice.channel,
+            ceiling.as_str(),
+            risk.as_str()
+        ));
     }
+    // SECURITY: nobody says yes over a channel that did not show them to what.
+    if !shown::of(gw, question, shown::room(voice.channel)).allows() {
+        return refuse("this could not be shown whole here; look and decide with `sluice approvals`, or deny here");
+    }
+    Ok(())
 }
 
 /// The standing yes that 2 and 6 leave behind.
@@ -302,6 +313,23 @@ async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) ->
     gw.stop_lane().freeze(scope, voice.by.clone(), format!("said so over {}", voice.channel)).await?;
     gw.events.wrote();
     Ok(Heard::Frozen(words))
+}
+
+/// How an answer went, in words for whoever gave it.
+#[must_use]
+pub fn said(heard: &Heard) -> String {
+    match heard {
+        Heard::Decided { approval, allowed, denied } => {
+            let counted = match (allowed.len(), denied.len()) {
+                (0 | 1, 0) | (0, 1) => String::new(),
+                (go, stay) => format!(" ({go} go, {stay} do not)"),
+            };
+            format!("Done: {}{counted}.", told(approval))
+        }
+        Heard::Waiting { have, need } => format!("Noted: {have} of {need} people have said yes."),
+        Heard::Late(approval) => format!("Nothing changed: it was already {}.", told(approval)),
+        Heard::Frozen(scope) => format!("Frozen: {scope}. Nothing of it starts any more."),
+    }
 }
 
 /// How a question stands, in words for people: who decided, how and when.

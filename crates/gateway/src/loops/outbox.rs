@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::tick;
 use crate::channels::letter::{self, hash};
-use crate::channels::{Channel, Fault};
+use crate::channels::{Channel, Fault, links};
 use crate::config::{Person, Risk};
 use crate::gate::deciding::Question;
 use crate::{Gateway, No};
@@ -75,32 +75,34 @@ async fn run(gw: Arc<Gateway>, outbox: Outbox, mut stop: watch::Receiver<bool>) 
 async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Receiver<bool>) {
     let mut failures = 0_u32;
     loop {
-        let heard = tokio::select! {
-            heard = channel.hear(&gw) => heard,
-            _ = stop.changed() => return,
+        let pause = tokio::select! {
+            pause = turn(&gw, channel.as_ref(), failures) => pause,
+            _ = stop.changed() => break,
         };
-        let pause = match heard {
-            Ok(()) => {
-                failures = 0;
-                continue;
-            }
-            Err(fault) => {
-                if failures == 0 {
-                    tracing::warn!("{} is not heard: {fault}", channel.name());
-                }
-                if let Fault::Broken { why } = &fault
-                    && failures == 0
-                {
-                    alert(&gw, channel.name(), why).await;
-                }
-                failures += 1;
-                pause_after(&fault, failures)
-            }
+        let Some(pause) = pause else {
+            failures = 0;
+            continue;
         };
+        failures += 1;
         if !tick(&mut stop, pause.as_duration(), std::future::pending()).await {
-            return;
+            break;
         }
     }
+    channel.leave(&gw).await;
+}
+
+/// Listens once, after so many failures in a row. Gives how long to wait if that failed; the first time it is said.
+pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<Span> {
+    let fault = channel.hear(gw).await.err()?;
+    if failures == 0 {
+        tracing::warn!("{} is not heard: {fault}", channel.name());
+    }
+    if let Fault::Broken { why } = &fault
+        && failures == 0
+    {
+        alert(gw, channel.name(), why).await;
+    }
+    Some(pause_after(&fault, failures + 1))
 }
 
 /// A person has to look: somebody else may be using our name.
@@ -156,7 +158,7 @@ impl Outbox {
                 continue;
             };
             let Some(message) = delivery.message.clone() else { continue };
-            match channel.edit(&delivery.place, &message, &letter::outcome(&question)).await {
+            match channel.edit(&delivery.place, &message, &letter::outcome(gw, &question)).await {
                 // What can never be changed is not tried for ever.
                 Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_shows(delivery, state).await?,
                 Err(fault) => tracing::debug!("an outcome is not shown yet: {fault}"),
@@ -217,6 +219,14 @@ impl Outbox {
         // On record first: if we are killed after sending, whoever got the letter can still answer it.
         let delivery = gw.store.open_delivery(id, name, &target.place, hash(&secret)).await?;
         let letter = letter::letter(gw, question, &target.place, (channel.room(), ceiling), secret);
+        if let Some(findings) = &letter.withheld {
+            gw.store.withheld(id, name, findings.clone()).await?;
+        }
+        let link = match links::alone_at(gw, name, &target.place) {
+            Some(person) => links::link(gw, id, person, name).await?,
+            None => None,
+        };
+        let letter = letter.with_link(link.as_deref());
         match channel.show(&letter).await {
             Ok(message) => {
                 gw.store.delivery_sent(delivery, message).await?;

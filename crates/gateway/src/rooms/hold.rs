@@ -121,6 +121,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         by: None,
         door: Some(known.door()),
         targets: asked.targets().to_vec(),
+        reason: known.wish().reason.clone(),
     }
 }
 

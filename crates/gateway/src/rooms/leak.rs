@@ -159,12 +159,12 @@ fn is_users_own(finding: &Finding, targets: &[Traced]) -> bool {
         && targets.iter().any(|target| target.origin == Origin::Asked && target.argument == finding.field)
 }
 
-/// Scans a text that goes to people through a channel of others, such as the preview of a question in a chat.
+/// Scans texts that go to people through a channel of others, such as the preview of a question in a chat.
 ///
 /// # Errors
 /// When something is found: then the text must be replaced by one that says where to look instead.
-pub fn preview(gw: &Gateway, text: &str) -> Result<(), No> {
-    let report = gw.scan.scan(&[Part::new("preview", text)], Scope::Service);
+pub fn preview(gw: &Gateway, parts: &[Part<'_>]) -> Result<(), No> {
+    let report = gw.scan.scan(parts, Scope::Service);
     if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
 }
 

@@ -180,6 +180,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         by: Some(by),
         door: None,
         targets: Vec::new(),
+        reason: None,
     };
     match gw.store.admit(admission).await? {
         Admitted::Held { hold, .. } => {

@@ -24,7 +24,7 @@ const CLIENT_SECRET: &[u8] = b"sluice-client-secret";
 
 /// Where a counterpart is, or nothing, said aloud.
 #[expect(clippy::disallowed_methods, reason = "a test: where its counterpart is comes from outside")]
-fn counterpart(variable: &str) -> Option<String> {
+pub(crate) fn counterpart(variable: &str) -> Option<String> {
     let found = std::env::var(variable).ok();
     if found.is_none() {
         assert!(std::env::var("SLUICE_TEST_STRICT").is_err(), "{variable} is not set");

@@ -355,7 +355,15 @@ async fn freezing_stops_requests_standing_yeses_and_late_yeses() {
 
 #[tokio::test]
 async fn nothing_an_agent_can_reach_decides_anything() {
-    let open = open(plan()).await;
+    let files = tempfile::tempdir().unwrap();
+    let token = files.path().join("token");
+    std::fs::write(&token, "1:abc").unwrap();
+    let bot = format!(
+        "telegram: {{token_file: {}, api: \"http://127.0.0.1:9\", webhook: \"https://gate.example\"}}\n",
+        token.display()
+    );
+    let config = format!("{}  page: https://gate.example\n{bot}", plan().config);
+    let open = open(Plan { config, ..plan() }).await;
     let id = open.pending(&run("s")).await;
     let key = &open.house.agent_key;
     for route in sluice_gateway::doors::http::routes::all() {
@@ -371,6 +379,22 @@ async fn nothing_an_agent_can_reach_decides_anything() {
             ask(open.main, route.method, &path, key, route.body.map(|_| &body)).await;
             ask(open.main, route.method, &format!("{path}?decision=approve&wait_ms=0"), key, route.body.map(|_| &body))
                 .await;
+        }
+    }
+    // What is not in the table: the pages of links, and the door for Telegram.
+    for path in ["/a/", &format!("/a/{id}"), &format!("/a/{}", "A".repeat(43)), "/hooks/telegram", "/mcp"] {
+        for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
+            for body in [json!({"answer": "1", "page": "0.x"}), json!({"update_id": 1, "message": {"text": "1"}})] {
+                ask(open.main, method, path, key, (method != "GET" && method != "HEAD").then_some(&body)).await;
+            }
+            let form = "answer=1&page=0.x";
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
+                 content-type: application/x-www-form-urlencoded\r\nx-telegram-bot-api-secret-token: {key}\r\n\
+                 content-length: {}\r\n\r\n{form}",
+                form.len()
+            );
+            raw(open.main, request.as_bytes()).await;
         }
     }
     assert_eq!(open.status(&id).await, "pending");

@@ -270,6 +270,29 @@ impl<G: Ground> HouseOn<G> {
         self.work().join(name).display().to_string()
     }
 
+    /// Another gateway on the same server, under a name of its own; none where there is no server.
+    pub async fn beside(&self, name: &str) -> Option<Arc<Gateway>> {
+        let database = self.database.as_ref()?;
+        let root = self.folder.path().join(name);
+        fs::create_dir_all(root.join("work")).unwrap();
+        fs::create_dir_all(root.join("policies/agents")).unwrap();
+        for file in ["policies/org.yaml", "policies/agents/clerk.yaml"] {
+            fs::copy(self.folder.path().join(file), root.join(file)).unwrap();
+        }
+        // Gateways on one database share one root key.
+        fs::create_dir_all(root.join("data/keys")).unwrap();
+        for folder in ["data", "data/keys"] {
+            let about = fs::metadata(self.folder.path().join(folder)).unwrap().permissions();
+            fs::set_permissions(root.join(folder), about).unwrap();
+        }
+        fs::copy(self.folder.path().join("data/keys/root.key"), root.join("data/keys/root.key")).unwrap();
+        let config = fs::read_to_string(self.folder.path().join("sluice.yaml")).unwrap();
+        fs::write(root.join("sluice.yaml"), config.replace("node: test", &format!("node: {name}"))).unwrap();
+        let gw = Self::build(&root, &self.world, Some(database)).await;
+        loops::start(&gw, "0.0.0").await.unwrap();
+        Some(gw)
+    }
+
     /// The database of a house on a server.
     pub fn database(&self) -> Option<&Database> {
         self.database.as_ref()

@@ -123,7 +123,8 @@ async fn addresses_of_many_people_wait_for_a_person_and_those_of_few_do_not() {
 #[tokio::test]
 async fn a_preview_for_a_chat_is_scanned_too() {
     let house = House::new(Plan::default()).await;
-    assert!(leak::preview(&house.gw, "send `hello` to ana@example.org?").is_ok());
-    let no = leak::preview(&house.gw, &format!("send `{}`?", planted())).unwrap_err();
+    let scan = |text: &str| leak::preview(&house.gw, &[sluice_content::leak::Part::new("preview", text)]);
+    assert!(scan("send `hello` to ana@example.org?").is_ok());
+    let no = scan(&format!("send `{}`?", planted())).unwrap_err();
     assert_eq!(no.refusal.code(), Code::LeakFound);
 }

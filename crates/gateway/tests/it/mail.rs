@@ -13,7 +13,7 @@ use crate::house::Plan;
 use crate::http::{ask, open};
 
 /// A server that takes mail, and turns some recipients away.
-async fn server() -> (u16, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
+pub(crate) async fn server() -> (u16, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let taken: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -20,34 +20,38 @@ use tokio::task::JoinSet;
 
 use crate::house::{House, Plan};
 
-const TOKEN: &str = "123456:AAtest_token-0";
-const ANA: i64 = 1001;
-const DAN: i64 = 1002;
+pub(crate) const TOKEN: &str = "123456:AAtest_token-0";
+pub(crate) const ANA: i64 = 1001;
+pub(crate) const DAN: i64 = 1002;
 
 /// What the service remembers.
 #[derive(Default)]
-struct Kept {
-    messages: Vec<Value>,
-    said: Vec<Value>,
-    edits: Vec<Value>,
-    answers: Vec<Value>,
-    updates: VecDeque<Value>,
+pub(crate) struct Kept {
+    pub(crate) messages: Vec<Value>,
+    pub(crate) said: Vec<Value>,
+    pub(crate) edits: Vec<Value>,
+    pub(crate) answers: Vec<Value>,
+    pub(crate) updates: VecDeque<Value>,
     next_update: i64,
     next_message: i64,
     /// Errors to give, first to last, before anything works again: method and answer.
-    faults: VecDeque<(&'static str, u16, Value)>,
+    pub(crate) faults: VecDeque<(&'static str, u16, Value)>,
+    /// Where updates are brought, and with which secret.
+    pub(crate) webhook: (String, String),
+    /// Every method that was called.
+    pub(crate) called: Vec<String>,
     /// After the message was taken the line breaks, so often.
     lose_answers: u32,
 }
 
-struct Service {
+pub(crate) struct Service {
     kept: Arc<Mutex<Kept>>,
-    url: String,
+    pub(crate) url: String,
     _serves: JoinSet<()>,
 }
 
 impl Service {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let kept = Arc::new(Mutex::new(Kept { next_update: 100, next_message: 500, ..Kept::default() }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -68,20 +72,20 @@ impl Service {
         Self { kept, url, _serves: serves }
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Kept) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Kept) -> T) -> T {
         f(&mut self.kept.lock().unwrap())
     }
 
     /// The newest question that was shown.
-    fn letter(&self) -> Value {
+    pub(crate) fn letter(&self) -> Value {
         self.with(|kept| kept.messages.last().cloned().expect("a letter"))
     }
 
-    fn letters(&self) -> usize {
+    pub(crate) fn letters(&self) -> usize {
         self.with(|kept| kept.messages.len())
     }
 
-    fn push(&self, mut update: Value) -> i64 {
+    pub(crate) fn push(&self, mut update: Value) -> i64 {
         self.with(|kept| {
             kept.next_update += 1;
             update["update_id"] = kept.next_update.into();
@@ -91,39 +95,39 @@ impl Service {
     }
 
     /// Somebody presses a button of a message.
-    fn press(&self, who: i64, message: &Value, label: &str) {
+    pub(crate) fn press(&self, who: i64, message: &Value, label: &str) {
         let data = button(message, label);
         self.push(press(who, message["chat"]["id"].as_i64().unwrap(), message["message_id"].as_i64().unwrap(), &data));
     }
 
-    fn write(&self, who: i64, message: &Value, text: &str) {
+    pub(crate) fn write(&self, who: i64, message: &Value, text: &str) {
         self.push(written(who, message["chat"]["id"].as_i64().unwrap(), message["message_id"].as_i64().unwrap(), text));
     }
 
-    fn last_answer(&self) -> String {
+    pub(crate) fn last_answer(&self) -> String {
         self.with(|kept| kept.answers.last().map(|said| said["text"].as_str().unwrap().to_owned()).unwrap_or_default())
     }
 
-    fn last_said(&self) -> String {
+    pub(crate) fn last_said(&self) -> String {
         self.with(|kept| kept.said.last().map(|said| said["text"].as_str().unwrap().to_owned()).unwrap_or_default())
     }
 }
 
-fn press(who: i64, chat: i64, message: i64, data: &str) -> Value {
+pub(crate) fn press(who: i64, chat: i64, message: i64, data: &str) -> Value {
     json!({"callback_query": {
         "id": "77", "from": {"id": who, "is_bot": false}, "data": data, "chat_instance": "1",
         "message": {"message_id": message, "chat": {"id": chat, "type": "private"}, "date": 1},
     }})
 }
 
-fn written(who: i64, chat: i64, to: i64, text: &str) -> Value {
+pub(crate) fn written(who: i64, chat: i64, to: i64, text: &str) -> Value {
     json!({"message": {
         "message_id": 9000, "from": {"id": who, "is_bot": false}, "chat": {"id": chat, "type": "private"}, "date": 1,
         "text": text, "reply_to_message": {"message_id": to, "chat": {"id": chat}},
     }})
 }
 
-fn button(message: &Value, label: &str) -> String {
+pub(crate) fn button(message: &Value, label: &str) -> String {
     let rows = message["reply_markup"]["inline_keyboard"].as_array().unwrap();
     let mut all = rows.iter().flat_map(|row| row.as_array().unwrap());
     let found = all.find(|button| button["text"].as_str().unwrap().starts_with(label));
@@ -140,6 +144,7 @@ async fn answer(
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let (status, answer) = {
         let mut kept = kept.lock().unwrap();
+        kept.called.push(method.clone());
         if kept.faults.front().is_some_and(|(what, ..)| *what == method) {
             let (_, status, answer) = kept.faults.pop_front().unwrap();
             (status, answer)
@@ -166,6 +171,27 @@ fn handle(kept: &mut Kept, method: &str, body: &Value) -> (u16, Value) {
     let chat = body["chat_id"].as_i64();
     let known = |chat: Option<i64>| chat.is_some_and(|chat| [ANA, DAN, -500].contains(&chat));
     match method {
+        "getUpdates" if !kept.webhook.0.is_empty() => {
+            let words = "Conflict: can't use getUpdates method while webhook is active";
+            (409, json!({"ok": false, "error_code": 409, "description": words}))
+        }
+        "getWebhookInfo" => {
+            (200, json!({"ok": true, "result": {"url": kept.webhook.0, "pending_update_count": kept.updates.len()}}))
+        }
+        "setWebhook" => {
+            let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+            let (url, secret) = (text("url"), text("secret_token"));
+            let fine = |c: u8| c.is_ascii_alphanumeric() || b"_-".contains(&c);
+            if !url.starts_with("https://") || secret.len() > 256 || !secret.bytes().all(fine) {
+                return bad("bad webhook");
+            }
+            kept.webhook = (url, secret);
+            (200, json!({"ok": true, "result": true}))
+        }
+        "deleteWebhook" => {
+            kept.webhook = Default::default();
+            (200, json!({"ok": true, "result": true}))
+        }
         "getUpdates" => {
             let offset = body["offset"].as_i64().unwrap_or(i64::MIN);
             kept.updates.retain(|update| update["update_id"].as_i64().unwrap() >= offset);
@@ -213,18 +239,18 @@ fn handle(kept: &mut Kept, method: &str, body: &Value) -> (u16, Value) {
 }
 
 /// A house whose writes need a person, with a bot.
-struct World {
-    house: House,
-    service: Service,
-    telegram: Arc<Telegram>,
-    outbox: Outbox,
+pub(crate) struct World {
+    pub(crate) house: House,
+    pub(crate) service: Service,
+    pub(crate) telegram: Arc<Telegram>,
+    pub(crate) outbox: Outbox,
 }
 
-const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n";
-const ASKS: &str = "rules: [{capability: \"filesystem.*\", tier: approval_required}]\n";
+pub(crate) const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n";
+pub(crate) const ASKS: &str = "rules: [{capability: \"filesystem.*\", tier: approval_required}]\n";
 
 impl World {
-    async fn new(approvals: &str) -> Self {
+    pub(crate) async fn new(approvals: &str) -> Self {
         let plan = Plan { config: approvals.into(), agent: ASKS.into(), ..Plan::default() };
         let house = House::new(plan).await;
         let service = Service::start().await;
@@ -235,22 +261,22 @@ impl World {
         Self { house, service, telegram, outbox }
     }
 
-    async fn ask(&self, name: &str) -> String {
+    pub(crate) async fn ask(&self, name: &str) -> String {
         let arguments = json!({"path": self.house.path(name), "content": "hello"});
         let answer = self.house.call("filesystem.write", arguments).await.unwrap();
         let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
         approval.to_string()
     }
 
-    async fn tell(&self) {
+    pub(crate) async fn tell(&self) {
         self.outbox.step(&self.house.gw).await.unwrap();
     }
 
-    async fn hear(&self) -> Result<(), Fault> {
+    pub(crate) async fn hear(&self) -> Result<(), Fault> {
         self.telegram.hear(&self.house.gw).await
     }
 
-    async fn state(&self, id: &str) -> String {
+    pub(crate) async fn state(&self, id: &str) -> String {
         let card = self.house.gw.store.approval(id.parse().unwrap()).await.unwrap().unwrap();
         card.approval.state.word().to_owned()
     }
@@ -301,8 +327,18 @@ async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
     for unclear in ["no", "3?", "1 and 2", "👍", "yes please", "4", "1\n\nno wait"] {
         world.service.write(ANA, &letter, unclear);
         world.hear().await.unwrap();
-        assert!(world.service.last_said().contains("Nothing was decided"), "{unclear}: {}", world.service.last_said());
+        assert_eq!(world.state(&id).await, "pending", "{unclear}");
+        let said = world.service.with(|kept| kept.said.clone());
+        assert_eq!(said.len(), 1, "the menu once, not each time: {unclear}");
+        let words = said[0]["text"].as_str().unwrap();
+        assert!(words.contains("Nothing was decided") && words.contains("6  Always allow"), "{words}");
     }
+    let second = world.ask("b").await;
+    world.tell().await;
+    world.service.write(ANA, &world.service.letter(), "yes");
+    world.hear().await.unwrap();
+    assert_eq!(world.service.with(|kept| kept.said.len()), 2, "another question has its own");
+    assert_eq!(world.state(&second).await, "pending");
     world.service.write(ANA, &letter, "5 other words");
     world.hear().await.unwrap();
     assert!(world.service.last_said().contains("sluice approvals modify"), "{}", world.service.last_said());
@@ -313,65 +349,6 @@ async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
     world.service.press(ANA, &letter, "3");
     world.hear().await.unwrap();
     assert!(world.service.last_answer().starts_with("Nothing changed: it was already allowed once by ana"));
-}
-
-#[tokio::test]
-async fn only_the_person_asked_in_the_chat_asked_with_the_button_sent_is_heard() {
-    let world = World::new(PEOPLE).await;
-    let id = world.ask("a").await;
-    world.tell().await;
-    let letter = world.service.letter();
-    let (number, yes) = (letter["message_id"].as_i64().unwrap(), button(&letter, "1"));
-    let mut bot = press(ANA, ANA, number, &yes);
-    bot["callback_query"]["from"]["is_bot"] = true.into();
-    let mut bare = press(ANA, ANA, number, &yes);
-    bare["callback_query"].as_object_mut().unwrap().remove("message");
-    let relayed = |mark: &str| {
-        let mut message = written(ANA, ANA, number, "1");
-        message["message"][mark] = json!({"id": 1});
-        message
-    };
-    let mut bot_words = written(ANA, ANA, number, "1");
-    bot_words["message"]["from"]["is_bot"] = true.into();
-    let edited = json!({"edited_message": written(ANA, ANA, number, "1")["message"].clone()});
-    let mut swapped = yes.clone();
-    swapped.replace_range(2..4, "zz");
-    let crafted = vec![
-        press(DAN, ANA, number, &yes),
-        press(DAN, DAN, number, &yes),
-        press(ANA, -500, number, &yes),
-        press(ANA, ANA, number + 1, &yes),
-        press(ANA, ANA, number, &swapped),
-        press(ANA, ANA, number, &format!("{id}:1")),
-        press(ANA, ANA, number, ""),
-        press(ANA, ANA, number, "s::1"),
-        bot,
-        bare,
-        bot_words,
-        relayed("sender_chat"),
-        relayed("via_bot"),
-        relayed("forward_origin"),
-        relayed("edit_date"),
-        edited,
-        written(DAN, ANA, number, "1"),
-        written(DAN, DAN, number, "1"),
-        written(ANA, ANA, number + 7, "1"),
-        written(ANA, -500, number, "1"),
-        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "text": "1"}}),
-        json!({"message": {"message_id": 1, "from": {"id": ANA}, "chat": {"id": ANA}, "date": 1, "sticker": {}}}),
-        json!({"channel_post": {"message_id": 1, "chat": {"id": ANA}, "text": "1"}}),
-        json!({"message": "nonsense"}),
-    ];
-    for update in crafted {
-        world.service.push(update.clone());
-        world.hear().await.unwrap();
-        assert_eq!(world.state(&id).await, "pending", "{update}");
-    }
-    let refused = world.house.record().await.iter().filter(|kind| *kind == "channel.refused").count();
-    assert!(refused >= 20, "what is refused is on record: {refused}");
-    world.service.press(ANA, &letter, "1");
-    world.hear().await.unwrap();
-    assert_eq!(world.state(&id).await, "approved", "and the exact one decides");
 }
 
 #[tokio::test]
@@ -510,7 +487,10 @@ async fn freezing_works_by_button_by_reply_and_without_a_question() {
 
 #[tokio::test]
 async fn more_questions_than_one_can_read_are_folded() {
-    let world = World::new(&format!("{PEOPLE}  prompts_per_hour: 2\nbatch: {{services: {{filesystem: off}}}}\n")).await;
+    let world = World::new(&format!(
+        "{PEOPLE}  prompts_per_hour: 2\n  expiry: 5h\n  remind_after: 0s\nbatch: {{services: {{filesystem: off}}}}\n"
+    ))
+    .await;
     for n in 0..5 {
         world.ask(&format!("f{n}")).await;
     }
@@ -520,6 +500,11 @@ async fn more_questions_than_one_can_read_are_folded() {
     world.house.pass(Span::from_mins(2));
     world.tell().await;
     assert_eq!((world.service.letters(), world.service.with(|kept| kept.said.len())), (2, 1), "told once");
+    for _ in 0..2 {
+        world.house.pass(Span::from_mins(61));
+        world.tell().await;
+    }
+    assert_eq!(world.service.letters(), 5, "what was folded is shown when there is room again");
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ impl Rows {
         Self {
             tier,
             fact: admission.placed(&hold).told(),
-            hold: NewHold::of(&hold, &admission.record_key, &admission.targets),
+            hold: NewHold::of(&hold, &admission.record_key, &admission.targets, admission.reason.as_deref()),
             key: admission.key_row(),
             message,
         }

@@ -132,6 +132,7 @@ impl Sim {
             by: None,
             door: None,
             targets: Vec::new(),
+            reason: None,
         }
     }
 

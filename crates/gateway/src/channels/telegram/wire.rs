@@ -120,7 +120,8 @@ pub(super) fn result(method: &str, status: u16, mut read: Value) -> Result<Value
         // It says already what it should say.
         400 if method == "editMessageText" && words.contains("not modified") => Ok(Value::Null),
         400 | 403 => Err(Fault::Refused { why }),
-        401 | 404 | 409 => Err(Fault::Broken { why }),
+        409 => Err(Fault::Broken { why: format!("{why}, somebody else uses the token of this bot") }),
+        401 | 404 => Err(Fault::Broken { why }),
         429 => Err(Fault::Later { after: Some(Span::from_secs(after.unwrap_or(5).min(3600))), why }),
         _ => Err(Fault::Later { after: None, why }),
     }

@@ -63,7 +63,8 @@ async fn with_writes(gw: &Gateway, card: &Card) -> Result<ApprovalView, No> {
     for item in card.items.iter().take(SHOWN) {
         if let Some(hold) = gw.store.hold(item.hold).await? {
             let targets = gw.store.targets_of(hold.id).await?;
-            writes.push(HoldView::whole(&hold, targets));
+            let reason = gw.store.reason_of(hold.id).await?;
+            writes.push(HoldView { reason, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);

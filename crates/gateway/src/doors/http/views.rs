@@ -141,6 +141,9 @@ pub struct HoldView {
     /// Who or where it reaches, and where each of these was first met.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetView>,
+    /// Why the agent wants it, in its own words: nobody has checked them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A target of a write.
@@ -422,6 +425,7 @@ impl HoldView {
             version: hold.version,
             arguments: None,
             targets: Vec::new(),
+            reason: None,
         }
     }
 

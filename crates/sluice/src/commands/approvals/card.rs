@@ -155,6 +155,13 @@ fn origins(write: &Value, screen: &Screen) -> Result<(), Failure> {
         };
         screen.line(format_args!("origin    {} {}: {words}", shown(target, "argument"), shown(target, "value")))?;
     }
+    // SECURITY: the agent's own words stand behind a bar, so that they cannot be taken for lines of the card.
+    if let Some(words) = write.get("reason").and_then(Value::as_str) {
+        screen.line(format_args!("the agent says, and nobody has checked it:"))?;
+        for line in visible::lines(words) {
+            screen.line(format_args!("    | {line}"))?;
+        }
+    }
     Ok(())
 }
 

@@ -1,0 +1,103 @@
+//! What people are shown of a question: a title, the action as we render it, and the agent's reason as its own words.
+//!
+//! Takes a question and how much room there is; gives text that has passed the leak scan. Promise: what holds
+//! something that must not leave goes to no chat, mailbox or page, and where a person was not shown everything that
+//! says who, where and how much, no yes of theirs counts.
+
+use sluice_content::leak::Part;
+use sluice_core::Action;
+use sluice_core::approval::card;
+
+use super::telegram;
+use crate::Gateway;
+use crate::gate::deciding::Question;
+use crate::rooms::leak;
+
+/// Room the frame around the preview takes: title, menu, id, expiry and link.
+pub const FRAME: usize = 900;
+/// Room on a page of ours, and in a mail.
+pub const PAGE: usize = 59_100;
+
+/// What is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// One line.
+    pub title: String,
+    /// The action and the agent's words.
+    pub text: String,
+    /// Whether everything that says who, where or how much is in it.
+    pub whole: bool,
+    /// Why it is not shown at all: pattern ids, lengths and hashes of what was found in it.
+    pub withheld: Option<String>,
+}
+
+impl Sight {
+    /// Whether somebody who saw this can say yes.
+    #[must_use]
+    pub fn allows(&self) -> bool {
+        self.whole && self.withheld.is_none()
+    }
+}
+
+/// How much of a question a channel can show.
+#[must_use]
+pub fn room(channel: &str) -> usize {
+    if channel == telegram::NAME { telegram::ROOM.saturating_sub(FRAME) } else { PAGE }
+}
+
+/// Renders a question within so much room.
+#[must_use]
+pub fn of(gw: &Gateway, question: &Question, room: usize) -> Sight {
+    let inside = preview(question, room);
+    let left = room.saturating_sub(inside.text.chars().count());
+    let text = inside.text + &card::reasons(&question.reasons, left);
+    let title = title(question);
+    match scan(gw, question, &title, &text) {
+        None => Sight { title, text, whole: inside.whole, withheld: None },
+        Some((ids, findings)) => Sight {
+            title: "something that is not shown here".into(),
+            text: format!(
+                "What is asked about holds something that must not leave ({ids}), so it is not shown here.\n"
+            ),
+            whole: inside.whole,
+            withheld: Some(findings),
+        },
+    }
+}
+
+/// What must not leave, if there is any: pattern ids, and what the record gets.
+fn scan(gw: &Gateway, question: &Question, title: &str, text: &str) -> Option<(String, String)> {
+    let mut parts = vec![Part::new("title", title), Part::new("preview", text)];
+    // Rendering breaks lines and cuts: what was written is looked at as it was written, too.
+    parts.extend(question.reasons.iter().map(|words| Part::new("reason", words.as_str())));
+    if let Some(filed) = &question.filed {
+        parts.push(Part::new("preview", filed.request.preview.as_str()));
+        parts.extend(filed.request.options.iter().map(|option| Part::new("options", option.as_str())));
+    }
+    let no = leak::preview(gw, &parts).err()?;
+    let findings = no.findings.map(|findings| *findings).unwrap_or_default();
+    let named = findings.as_array().into_iter().flatten().filter_map(|one| one.get("pattern")?.as_str());
+    let ids: std::collections::BTreeSet<&str> = named.collect();
+    Some((ids.into_iter().collect::<Vec<_>>().join(", "), findings.to_string()))
+}
+
+fn title(question: &Question) -> String {
+    let words = match (&question.filed, question.holds.as_slice()) {
+        (Some(filed), _) => filed.request.title.clone(),
+        (None, [hold]) => hold.action.capability().to_string(),
+        (None, holds) => format!("{} writes at once", holds.len()),
+    };
+    card::visible(&words).chars().take(120).collect()
+}
+
+fn preview(question: &Question, room: usize) -> card::Shown {
+    if let Some(filed) = &question.filed {
+        let request = &filed.request;
+        return card::request(&request.action_type, &request.title, &request.preview, room);
+    }
+    let actions: Vec<&Action> = question.holds.iter().map(|hold| &hold.action).collect();
+    match actions.as_slice() {
+        [action] => card::sourced(action, &question.targets, room),
+        many => card::batch(many, room),
+    }
+}

@@ -1,0 +1,255 @@
+//! The page: where a link in a letter leads. It shows the question and asks again.
+//!
+//! Takes a link's token; gives HTML without script. Promise: opening it, however often and by whatever machine,
+//! changes nothing (A7). Only a form of a page we rendered decides: it carries proof of what was on that page, it
+//! comes from the page itself, and it counts as the one person the link was sent to, over the channel it was sent.
+
+mod render;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use sha2::Sha256;
+use sluice_core::approval::voice::{self, Meaning};
+use sluice_core::ids::RequestId;
+use sluice_core::refusal::Code;
+use sluice_core::{Actor, Span, Timestamp};
+use sluice_store::Link;
+use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
+
+use super::hook;
+use super::http::reply::{Body, Reply};
+use super::http::{check_host, query_of, text_header};
+use crate::channels::letter::hash;
+use crate::channels::links::PATH;
+use crate::channels::shown::{self, Sight};
+use crate::channels::{email, telegram};
+use crate::config::Risk;
+use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::{Gateway, No};
+use render::View;
+
+/// How long a page that was opened can be answered.
+const FRESH: Span = Span::from_mins(30);
+/// Longest form that is read.
+const LONGEST: usize = 64 * 1024;
+/// Characters of a token.
+const TOKEN: usize = 43;
+
+/// Whether a path is a page's, where the gateway has pages.
+pub(crate) fn is_at(gw: &Gateway, path: &str) -> bool {
+    gw.config.approvals.page.is_some() && path.starts_with(PATH)
+}
+
+/// One request. Whatever happens, a person gets something to read.
+pub(crate) async fn visit(gw: &Gateway, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let token = head.uri.path().strip_prefix(PATH).unwrap_or_default().to_owned();
+    let answered = match check(gw, &head.method, &head.headers) {
+        Err(no) => Err(no),
+        Ok(()) if head.method == Method::POST => post(gw, &token, &head.headers, body).await,
+        Ok(()) => get(gw, &token).await,
+    };
+    let page = answered.unwrap_or_else(|no| {
+        if no.refusal.code().status() >= 500 {
+            tracing::error!(request = %id, code = no.refusal.code().as_str(), "a page could not be shown");
+        }
+        Page::html(no.refusal.code().status(), render::sorry(&no.refusal.to_string()))
+    });
+    page.into_response(id)
+}
+
+/// What goes back to the browser.
+struct Page {
+    status: u16,
+    html: String,
+    /// Where to look instead.
+    to: Option<String>,
+}
+
+impl Page {
+    fn html(status: u16, html: String) -> Self {
+        Self { status, html, to: None }
+    }
+
+    fn into_response(self, id: RequestId) -> Response<Body> {
+        let reply = Reply::bytes(self.status, "text/html; charset=utf-8", self.html.into_bytes());
+        let mut response = reply.into_response(id);
+        let set = [
+            (header::CONTENT_SECURITY_POLICY, render::csp()),
+            // The address holds the token. It is named to nobody but this gateway.
+            (header::REFERRER_POLICY, "same-origin".into()),
+            (header::X_FRAME_OPTIONS, "DENY".into()),
+            (header::HeaderName::from_static("x-robots-tag"), "noindex, nofollow".into()),
+        ];
+        for (name, value) in set {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        if let Some(to) = self.to.and_then(|to| HeaderValue::from_str(&to).ok()) {
+            *response.status_mut() = StatusCode::SEE_OTHER;
+            response.headers_mut().insert(header::LOCATION, to);
+        }
+        response
+    }
+}
+
+/// SECURITY: a form of another site is not ours, whatever it knows.
+fn check(gw: &Gateway, method: &Method, headers: &HeaderMap) -> Result<(), No> {
+    let base = gw.config.approvals.page.as_ref();
+    if !hook::is_at(headers, base.map(|base| base.authority())) {
+        check_host(gw, headers)?;
+    }
+    if method == Method::GET || method == Method::HEAD {
+        return Ok(());
+    }
+    if method != Method::POST {
+        return Err(No::new(Code::DoorMethod));
+    }
+    let own = |origin: &str| base.is_some_and(|base| base.origin() == origin);
+    let from_here = text_header(headers, "origin")?.is_none_or(own);
+    let site = text_header(headers, "sec-fetch-site")?;
+    if from_here && site.is_none_or(|site| site == "same-origin") { Ok(()) } else { Err(No::new(Code::DoorOrigin)) }
+}
+
+/// A question that somebody has opened.
+struct Opened {
+    token: String,
+    link: Link,
+    question: Question,
+    sight: Sight,
+    ceiling: Risk,
+    channel: &'static str,
+}
+
+impl Opened {
+    async fn read(gw: &Gateway, token: &str) -> Result<Self, No> {
+        let unknown = || No::saying(Code::ApprovalNotFound, "this link is not known here, or no longer works");
+        if token.len() != TOKEN {
+            return Err(unknown());
+        }
+        let link = gw.store.link_with(hash(token)).await?.ok_or_else(unknown)?;
+        // Who no longer decides here has no link either.
+        if !gw.config.approvals.people.iter().any(|person| person.name == link.person) {
+            return Err(unknown());
+        }
+        let approvals = &gw.config.approvals;
+        let (channel, ceiling) = match link.channel.as_str() {
+            telegram::NAME => ("telegram.page", approvals.telegram_ceiling),
+            email::NAME => ("email.page", approvals.email_ceiling),
+            _ => return Err(unknown()),
+        };
+        let question = Question::read(gw, link.approval).await?;
+        let sight = shown::of(gw, &question, shown::PAGE);
+        Ok(Self { token: token.to_owned(), link, question, sight, ceiling, channel })
+    }
+
+    fn is_open(&self, now: Timestamp) -> bool {
+        let approval = &self.question.card.approval;
+        approval.state.is_open() && !approval.is_over(now)
+    }
+
+    /// Proof of what a page showed, and when. Only who holds the link can make or use one.
+    fn proof(&self, at: Timestamp) -> Option<String> {
+        let approval = &self.question.card.approval;
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.token.as_bytes()).ok()?;
+        let shown = format!("{}\n{}\n{}", self.sight.title, self.sight.text, approval.items);
+        mac.update(format!("sluice page\n{}\n{}\n{shown}", approval.id, at.as_millis()).as_bytes());
+        Some(format!("{}.{}", at.as_millis(), URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())))
+    }
+
+    /// Whether a proof is of what this page would show now, and not too old.
+    fn proves(&self, given: &str, now: Timestamp) -> bool {
+        let at = given.split_once('.').and_then(|(at, _)| at.parse().ok()).map(Timestamp::from_millis);
+        let Some(at) = at.filter(|at| *at <= now && now.since(*at) < FRESH) else { return false };
+        self.proof(at).is_some_and(|known| bool::from(known.as_bytes().ct_eq(given.as_bytes())))
+    }
+
+    fn render(&self, gw: &Gateway, notice: Option<&str>) -> String {
+        let now = gw.now();
+        let approval = &self.question.card.approval;
+        let outcome = match (approval.is_over(now), self.is_open(now)) {
+            (true, _) => Some("nobody answered in time, so it was denied".to_owned()),
+            (false, false) => Some(deciding::told(approval)),
+            (false, true) => None,
+        };
+        render::question(&View {
+            question: &self.question,
+            sight: &self.sight,
+            person: self.link.person.as_str(),
+            allowed: self.sight.allows() && self.question.risk().rank() <= self.ceiling.rank(),
+            two_people: gw.config.approvals.two_people.at(self.question.risk()),
+            proof: self.proof(now).unwrap_or_default(),
+            outcome,
+            notice: notice.map(str::to_owned),
+        })
+    }
+}
+
+async fn get(gw: &Gateway, token: &str) -> Result<Page, No> {
+    let opened = Opened::read(gw, token).await?;
+    Ok(Page::html(200, opened.render(gw, None)))
+}
+
+async fn post(gw: &Gateway, token: &str, headers: &HeaderMap, body: Incoming) -> Result<Page, No> {
+    let form = form(gw, headers, body).await?;
+    let field = |name: &str| form.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
+    let opened = Opened::read(gw, token).await?;
+    if !opened.is_open(gw.now()) {
+        return Ok(Page::html(409, opened.render(gw, Some("Nothing changed: this had its answer already."))));
+    }
+    if !opened.proves(field("page"), gw.now()) {
+        let notice = "Nothing was decided: what you saw is old or has changed. Please look once more.";
+        return Ok(Page::html(409, opened.render(gw, Some(notice))));
+    }
+    let meaning = match voice::read(&words(field("answer"), field("words")), opened.question.form()) {
+        Ok(meaning) => meaning,
+        Err(unclear) => {
+            return Ok(Page::html(422, opened.render(gw, Some(&format!("Nothing was decided: {unclear}.")))));
+        }
+    };
+    let stops = matches!(meaning, Meaning::Freeze(_));
+    let by = Actor::Person(opened.link.person.clone());
+    let voice = Voice { by, channel: opened.channel, ceiling: Some(opened.ceiling) };
+    match deciding::decide(gw, &voice, &opened.question, meaning).await {
+        // Looked at anew: loading the page again must not send the form again.
+        Ok(Heard::Decided { .. }) => Ok(Page { status: 303, html: String::new(), to: Some(format!("{PATH}{token}")) }),
+        Ok(heard) => {
+            let now = Opened::read(gw, token).await?;
+            let status = if matches!(heard, Heard::Waiting { .. }) || stops { 200 } else { 409 };
+            Ok(Page::html(status, now.render(gw, Some(&deciding::said(&heard)))))
+        }
+        Err(no) if no.refusal.code().status() >= 500 => Err(no),
+        Err(no) => {
+            let notice = format!("Nothing was decided: {}.", no.refusal);
+            Ok(Page::html(no.refusal.code().status(), opened.render(gw, Some(&notice))))
+        }
+    }
+}
+
+/// The form in the words of a reply: what a button says, and what was written beside it.
+fn words(answer: &str, words: &str) -> String {
+    match answer {
+        "4" | "5" | "first" => format!("{answer} {words}"),
+        plain => plain.to_owned(),
+    }
+}
+
+async fn form(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Vec<(String, String)>, No> {
+    let kind = text_header(headers, "content-type")?.unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(No::new(Code::DoorMediaType));
+    }
+    let patience = gw.config.limits.body_timeout.as_duration();
+    let read =
+        timeout(patience, Limited::new(body, LONGEST).collect()).await.map_err(|_| No::new(Code::DoorTooSlow))?;
+    let bytes = read.map_err(|_| No::new(Code::DoorTooLarge))?.to_bytes();
+    let text = std::str::from_utf8(&bytes).map_err(|_| No::new(Code::SchemaBadName))?;
+    query_of(text)
+}

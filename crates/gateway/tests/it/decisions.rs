@@ -1,0 +1,153 @@
+//! Two answers at the same moment, over two channels, at one gateway and at two: one of them counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use sluice_core::approval::reply::Reply;
+use sluice_core::approval::voice::Meaning;
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span};
+use sluice_gateway::Gateway;
+use sluice_gateway::channels::letter::hash;
+use sluice_gateway::channels::telegram::Telegram;
+use sluice_gateway::config::Risk;
+use sluice_gateway::gate::deciding::{self, Heard, Question, Voice};
+use sluice_store::{NewRequest, Received, Request};
+
+use crate::house::{HouseOn, OnServer, Plan, clerk};
+use crate::telegram::{ANA, PEOPLE, Service, TOKEN, press};
+
+/// Races on a file.
+const RACES: usize = 10_000;
+/// How many are run at once: that is what makes them races.
+const AT_ONCE: usize = 100;
+
+/// Something a client asks, shown to ana in her chat.
+async fn asked(gw: &Gateway, n: usize) -> (ApprovalId, String, i64) {
+    let new = NewRequest {
+        approval: ApprovalId::mint(gw.ids.as_ref()),
+        message: MessageId::mint(gw.ids.as_ref()),
+        agent: clerk(),
+        service: ServiceName::new("approvals").unwrap(),
+        request: Request {
+            client: "000000000000".into(),
+            session: "s".into(),
+            action_type: "exec_cmd".into(),
+            title: "Run it".into(),
+            preview: format!("number {n}"),
+            options: Vec::new(),
+            channel: None,
+            place: None,
+        },
+        name: None,
+        expiry: Span::from_hours(1),
+    };
+    let Received::Asked(filed) = gw.store.request(new).await.unwrap() else { panic!("asked before") };
+    let (id, secret) = (filed.approval.id, format!("{n:022}"));
+    let number = i64::try_from(n).unwrap() + 1;
+    let delivery = gw.store.open_delivery(id, "telegram", &ANA.to_string(), hash(&secret)).await.unwrap();
+    gw.store.delivery_sent(delivery, number.to_string()).await.unwrap();
+    (id, secret, number)
+}
+
+/// One question, a yes in the chat at one gateway and a no by mail at the other, at once. Gives whether the yes won.
+async fn race(here: &Gateway, there: &Gateway, bot: &Telegram, n: usize) -> (ApprovalId, bool) {
+    let (id, secret, number) = asked(here, n).await;
+    let mut yes = press(ANA, ANA, number, &format!("s:{secret}:1"));
+    yes["update_id"] = number.into();
+    let voice =
+        Voice { by: Actor::Person(PersonName::new("dan").unwrap()), channel: "email", ceiling: Some(Risk::Medium) };
+    let no = async {
+        let question = Question::read(there, id).await.unwrap();
+        deciding::decide(there, &voice, &question, Meaning::Menu(Reply::Deny)).await.unwrap()
+    };
+    // Whichever is started first has a head start: they take turns.
+    let heard = if n.is_multiple_of(2) {
+        let (told, heard) = tokio::join!(bot.take(here, yes), no);
+        told.unwrap();
+        heard
+    } else {
+        let (heard, told) = tokio::join!(no, bot.take(here, yes));
+        told.unwrap();
+        heard
+    };
+    let state = here.store.approval(id).await.unwrap().unwrap().approval.state.word().to_owned();
+    match heard {
+        Heard::Decided { .. } => assert_eq!(state, "denied", "{id}"),
+        Heard::Late(_) => assert_eq!(state, "approved", "{id}"),
+        other => panic!("{other:?}"),
+    }
+    (id, state == "approved")
+}
+
+/// The decisions in the records of all nodes, question by question.
+fn decisions(entries: &[Value]) -> std::collections::BTreeMap<String, usize> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in entries {
+        let fact = &entry["fact"];
+        if ["approval.approved", "approval.denied"].iter().any(|kind| fact["kind"] == **kind) {
+            *found.entry(fact["approval"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    found
+}
+
+async fn bot(service: &Service, folder: &std::path::Path) -> Telegram {
+    let file = folder.join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    Telegram::new(&file, &service.url).unwrap()
+}
+
+fn plan() -> Plan {
+    Plan { config: format!("{PEOPLE}    - {{name: dan, email: dan@example.test}}\n"), ..Plan::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_ten_thousand_answers_over_two_channels_at_once_one_each_counts() {
+    let house = crate::house::House::new(plan()).await;
+    let service = Service::start().await;
+    let bot = bot(&service, house.folder.path()).await;
+    let (mut ids, mut yeses) = (Vec::new(), 0);
+    for some in 0..RACES / AT_ONCE {
+        let races = (0..AT_ONCE).map(|n| race(&house.gw, &house.gw, &bot, some * AT_ONCE + n));
+        for (id, yes) in futures_util::future::join_all(races).await {
+            ids.push(id.to_string());
+            yeses += usize::from(yes);
+        }
+    }
+    let decided = decisions(&house.entries().await);
+    assert_eq!((ids.len(), decided.len()), (RACES, RACES));
+    assert!(ids.iter().all(|id| decided[id] == 1), "one decision each in the record");
+    println!("{RACES} races: the chat won {yeses}");
+    assert!(yeses > 0 && yeses < RACES, "a race that one side always wins is none: {yeses}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_answers_at_two_gateways_over_two_channels_one_each_counts() {
+    let house = HouseOn::<OnServer>::new(plan()).await;
+    let Some(other) = house.beside("other").await else { return };
+    let service = Service::start().await;
+    let bot = bot(&service, house.folder.path()).await;
+    let (mut ids, mut yeses) = (Vec::new(), 0);
+    let (here, there): (&Arc<Gateway>, &Arc<Gateway>) = (&house.gw, &other);
+    // As many as fit: what was begun when the time is up is left out of the count, not out of the check.
+    let _up = tokio::time::timeout(Duration::from_secs(50), async {
+        for some in 0..RACES / 20 {
+            let races = (0..20).map(|n| {
+                let n = some * 20 + n;
+                if n.is_multiple_of(2) { race(here, there, &bot, n) } else { race(there, here, &bot, n) }
+            });
+            for (id, yes) in futures_util::future::join_all(races).await {
+                ids.push(id.to_string());
+                yeses += usize::from(yes);
+            }
+        }
+    })
+    .await;
+    let decided = decisions(&house.entries().await);
+    assert!(decided.values().all(|count| *count == 1), "one decision each in the record");
+    assert!(ids.iter().all(|id| decided.contains_key(id)));
+    println!("{} races at two gateways: the chat won {yeses}", ids.len());
+    assert!(ids.len() >= 100 && yeses > 0 && yeses < ids.len(), "{} {yeses}", ids.len());
+}
