@@ -5,7 +5,10 @@
 //! said to be impossible; it never becomes an answer.
 
 pub mod email;
+pub mod hearing;
+mod imap;
 pub mod letter;
+pub mod mail_auth;
 pub mod telegram;
 
 use std::fmt::Debug;

@@ -82,6 +82,7 @@ async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Re
         let pause = match heard {
             Ok(()) => {
                 failures = 0;
+                gw.hearing.well(channel.name(), gw.now());
                 continue;
             }
             Err(fault) => {
@@ -94,6 +95,7 @@ async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Re
                     alert(&gw, channel.name(), why).await;
                 }
                 failures += 1;
+                gw.hearing.failing(channel.name(), fault.to_string(), gw.now());
                 pause_after(&fault, failures)
             }
         };
