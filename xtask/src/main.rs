@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | eval | mcp | accounts | pg`.
+//! The recipes of this repository: `cargo xtask check | test | bench | eval | mcp | accounts | mail | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -10,6 +10,7 @@ mod agentdojo;
 mod command;
 mod discovery;
 mod eval_outbound;
+mod mail;
 mod mcp;
 mod mounts;
 mod packages;
@@ -36,6 +37,7 @@ cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the re
                                      detector switched off; PASS: alone, helped, attacked
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
 cargo xtask accounts                 somebody else's Gmail, sign-in and Bot API until Ctrl-C; part of `test`
+cargo xtask mail                     somebody else's post office until Ctrl-C; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -64,6 +66,11 @@ fn main() -> ExitCode {
         ["accounts"] => {
             let mut report = Report::new().strict(true);
             accounts::start(&mut report).keep();
+            report.finish()
+        }
+        ["mail"] => {
+            let mut report = Report::new().strict(true);
+            mail::start(&mut report).keep();
             report.finish()
         }
         ["pg"] => pg(),
@@ -163,6 +170,8 @@ fn test(asked: &Asked) -> Report {
     // They live until the end of this function, as the database server does.
     let accounts = accounts::start(&mut report);
     tests = accounts.tell(tests);
+    let mail = mail::start(&mut report);
+    tests = mail.tell(tests);
     report.run("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.

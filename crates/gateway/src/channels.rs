@@ -5,8 +5,11 @@
 //! said to be impossible; it never becomes an answer.
 
 pub mod email;
+pub mod hearing;
+mod imap;
 pub mod letter;
 pub mod links;
+pub mod mail_auth;
 pub mod shown;
 pub mod telegram;
 

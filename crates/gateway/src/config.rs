@@ -47,7 +47,7 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
-pub use channels::{Address, BaseUrl, Email, Security, Telegram, Word};
+pub use channels::{Address, BaseUrl, Domain, Email, Folder, Security, Telegram, Word};
 pub use connected::Connected;
 pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
@@ -306,6 +306,7 @@ impl Written {
         let database = check::database(&mut self.database, &general.data, reader);
         check::reachable(general, tls.is_some(), reader);
         check::orders(&self.limits, &self.disk, reader);
+        check::mail(&self.email, reader);
         check::roots(self, file.as_deref(), reader);
         check::mounts(self, file.as_deref(), reader);
         let shown = self.shown();

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::No;
 use crate::catalogue::LiveCatalogue;
+use crate::channels::hearing::Hearing;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::doors::mcp::changes::Changes;
@@ -114,6 +115,8 @@ pub struct Gateway {
     pub vault: Arc<Vault>,
     /// The only way out.
     pub egress: Arc<Egress>,
+    /// How well people are heard over each channel.
+    pub hearing: Hearing,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// Whoever loads the rules holds it.
@@ -180,6 +183,7 @@ impl Gateway {
             about,
             vault,
             egress,
+            hearing: Hearing::default(),
             scan,
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),

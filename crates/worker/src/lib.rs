@@ -13,6 +13,7 @@ mod echo;
 pub mod net;
 mod proxy;
 pub mod registry;
+mod reply;
 
 use std::panic;
 use std::process::ExitCode;

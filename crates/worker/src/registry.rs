@@ -13,9 +13,11 @@ use crate::describe::Describe;
 use crate::echo::Echo;
 use crate::net::Gate;
 use crate::proxy::ProxyRun;
+use crate::reply::ReplyRead;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] = &[&Describe, &Echo, &Cleaning, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun];
+pub const ALL: &[&dyn Kind] =
+    &[&Describe, &Echo, &Cleaning, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun, &ReplyRead];
 
 /// One kind of job.
 pub trait Kind: Sync {

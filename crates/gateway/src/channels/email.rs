@@ -1,25 +1,32 @@
-//! Mail: questions as letters over SMTP; answers come back through the inbox endpoint.
+//! Mail: questions as letters over SMTP; answers are fetched from a mailbox, or handed in at the inbox endpoint.
 //!
-//! Takes an account that may send. Promise: nothing travels in the clear except to this machine; the subject holds
-//! the question's id, the message's own id holds its secret, and there is no link in it: nothing that merely opens a
-//! mail decides anything.
+//! Takes an account that may send and, if there is one, a mailbox replies arrive in. Promise: nothing travels in the
+//! clear except to this machine; the subject holds the question's id, the address replies go to holds its secret, and
+//! there is no link in it: nothing that merely opens a mail decides anything.
+
+pub mod inbox;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart};
 use lettre::transport::smtp::PoolConfig;
 use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Tls, TlsParameters};
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
 use sluice_core::approval::card;
+use sluice_core::hex;
 use zeroize::Zeroizing;
 
+use super::letter::hash;
+use super::mail_auth::Records;
 use super::{Channel, Fault, Letter};
 use crate::Gateway;
 use crate::config::{Email as Settings, Security};
 use crate::services::Work;
+use inbox::{Inbox, Post};
 
 /// The channel's name.
 pub const NAME: &str = "email";
@@ -34,6 +41,7 @@ pub struct Email {
     from: Mailbox,
     reply_to: Option<Mailbox>,
     domain: String,
+    inbox: Option<Inbox>,
 }
 
 impl fmt::Debug for Email {
@@ -49,6 +57,7 @@ struct Mail<'a> {
     text: &'a str,
     id: Option<String>,
     answers: Option<&'a str>,
+    reply_to: Option<Mailbox>,
 }
 
 impl Email {
@@ -57,12 +66,24 @@ impl Email {
     /// # Errors
     /// When its password cannot be read, an address is none, or TLS cannot be had.
     pub fn new(settings: &Settings) -> Result<Self, String> {
+        Self::looking_up(settings, None)
+    }
+
+    /// An account as configured, that looks up keys of signatures there.
+    ///
+    /// # Errors
+    /// As [`Email::new`].
+    pub fn with_records(settings: &Settings, records: Arc<dyn Records>) -> Result<Self, String> {
+        Self::looking_up(settings, Some(records))
+    }
+
+    fn looking_up(settings: &Settings, records: Option<Arc<dyn Records>>) -> Result<Self, String> {
         let host = settings.smtp_host.as_ref().ok_or("no host to send mail over")?.as_str();
         let from = settings.from.as_ref().ok_or("no address to send mail from: set `email.from`")?.as_str();
         let mailbox = |text: &str| text.parse::<Mailbox>().map_err(|_| format!("`{text}` is no address"));
         let from = mailbox(from)?;
         let domain = from.email.domain().to_owned();
-        let tls = || TlsParameters::new(host.to_owned()).map_err(|_| "no TLS for mail".to_owned());
+        let tls = || trusting(host, settings);
         let tls = match settings.smtp_security {
             Security::Starttls => Tls::Required(tls()?),
             Security::Tls => Tls::Wrapper(tls()?),
@@ -85,16 +106,28 @@ impl Email {
             ));
         }
         let reply_to = settings.reply_to.as_ref().map(|to| mailbox(to.as_str())).transpose()?;
-        Ok(Self { transport: builder.build(), from, reply_to, domain })
+        let inbox = Inbox::new(settings, records)?;
+        Ok(Self { transport: builder.build(), from, reply_to, domain, inbox })
+    }
+
+    /// Acts on every reply that has arrived, without waiting for more.
+    ///
+    /// # Errors
+    /// When the mailbox cannot be read now.
+    pub async fn look(&self, gw: &Gateway) -> Result<(), Fault> {
+        match &self.inbox {
+            Some(inbox) => inbox.look(gw, self).await,
+            None => Ok(()),
+        }
     }
 
     async fn send(&self, mail: Mail<'_>) -> Result<(), Fault> {
-        let Mail { to, subject, text, id, answers } = mail;
+        let Mail { to, subject, text, id, answers, reply_to } = mail;
         let refused = |why: &str| Fault::Refused { why: format!("mail: {why}") };
         let to: Mailbox = to.parse().map_err(|_| refused("no address"))?;
         let mut builder = Message::builder().from(self.from.clone()).to(to).subject(subject).message_id(id);
-        if let Some(reply_to) = &self.reply_to {
-            builder = builder.reply_to(reply_to.clone());
+        if let Some(reply_to) = reply_to.or_else(|| self.reply_to.clone()) {
+            builder = builder.reply_to(reply_to);
         }
         if let Some(answers) = answers {
             builder = builder.in_reply_to(answers.to_owned()).references(answers.to_owned());
@@ -113,6 +146,18 @@ impl Email {
     }
 }
 
+/// TLS to a host, trusting the machine's certificates and those of `email.ca_file`.
+fn trusting(host: &str, settings: &Settings) -> Result<TlsParameters, String> {
+    let mut builder = TlsParameters::builder(host.to_owned());
+    if let Some(file) = &settings.ca_file {
+        let unusable = |why: String| format!("`email.ca_file` cannot be used: {why}");
+        let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
+        let certificate = Certificate::from_pem(&pem).map_err(|error| unusable(error.to_string()))?;
+        builder = builder.add_root_certificate(certificate);
+    }
+    builder.build().map_err(|_| "no TLS for mail".to_owned())
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -128,11 +173,23 @@ impl Channel for Email {
 
     fn show<'a>(&'a self, letter: &'a Letter) -> Work<'a, Result<String, Fault>> {
         Box::pin(async move {
-            // The secret travels in the id of the message: a reply names it, and nothing on the page shows it.
-            let id = format!("<{}.{}@{}>", letter.secret, letter.approval, self.domain);
+            // The secret travels in the address replies go to. The message's own id is of its hash: whoever sees the
+            // conversation later cannot answer with it.
+            let print = hash(&letter.secret);
+            let id =
+                format!("<{}.{}@{}>", hex::encode(print.get(..16).unwrap_or_default()), letter.approval, self.domain);
+            let unwritable = || Fault::Refused { why: "mail: no address for replies".into() };
+            let reply_to = match &self.inbox {
+                Some(inbox) => {
+                    let address = inbox.address_for(&letter.secret).and_then(|address| address.parse().ok());
+                    Some(address.ok_or_else(unwritable)?)
+                }
+                None => None,
+            };
             let subject = format!("{} [{}]", card::visible(&letter.title), letter.approval);
             let text = letter.text.replace("Press a button, or reply to this message:", "Reply with one line:");
-            let mail = Mail { to: &letter.place, subject: &subject, text: &text, id: Some(id.clone()), answers: None };
+            let (to, id_) = (letter.place.as_str(), Some(id.clone()));
+            let mail = Mail { to, subject: &subject, text: &text, id: id_, answers: None, reply_to };
             self.send(mail).await?;
             Ok(id)
         })
@@ -143,7 +200,8 @@ impl Channel for Email {
         Box::pin(async move {
             let first = text.lines().next().unwrap_or_default();
             let subject = card::visible(first);
-            self.send(Mail { to: place, subject: &subject, text, id: None, answers: Some(message) }).await
+            self.send(Mail { to: place, subject: &subject, text, id: None, answers: Some(message), reply_to: None })
+                .await
         })
     }
 
@@ -151,12 +209,26 @@ impl Channel for Email {
         Box::pin(async move {
             let first: String = text.lines().next().unwrap_or_default().chars().take(120).collect();
             let subject = card::visible(&first);
-            self.send(Mail { to: place, subject: &subject, text, id: None, answers: to }).await
+            self.send(Mail { to: place, subject: &subject, text, id: None, answers: to, reply_to: None }).await
         })
     }
 
-    /// Replies are handed in at the inbox endpoint; there is nothing to wait for here.
-    fn hear<'a>(&'a self, _: &'a Gateway) -> Work<'a, Result<(), Fault>> {
-        Box::pin(std::future::pending())
+    fn hear<'a>(&'a self, gw: &'a Gateway) -> Work<'a, Result<(), Fault>> {
+        match &self.inbox {
+            Some(inbox) => Box::pin(inbox.hear(gw, self)),
+            // Replies are handed in at the inbox endpoint; there is nothing to wait for here.
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+impl Post for Email {
+    fn tell<'a>(&'a self, place: &'a str, message: Option<&'a str>, text: &'a str) -> Work<'a, ()> {
+        Box::pin(async move {
+            // What was said is acted on already: if this fails, the person only misses a line.
+            if let Err(fault) = self.say(place, message, text).await {
+                tracing::debug!("a person is not told: {fault}");
+            }
+        })
     }
 }

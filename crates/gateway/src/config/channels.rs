@@ -1,13 +1,17 @@
 //! Channels to people: where the gateway sends questions and hears answers.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use sluice_core::Span;
+use sluice_core::ids::SecretName;
 
 use super::approvals::address;
 use super::general::Host;
 use super::section::section;
 use super::setting::{Bad, Setting, choice};
+use super::size::Size;
 
 section! {
     /// A Telegram bot that asks people. Without `token_file` there is none.
@@ -23,7 +27,8 @@ section! {
 }
 
 section! {
-    /// Mail that asks people. Without `smtp_host` there is none. Replies are handed in at `/v1/inbox/email-reply`.
+    /// Mail that asks people. Without `smtp_host` there is none. Replies are fetched from `imap_host`, or handed in at
+    /// `/v1/inbox/email-reply`.
     Email at "email" {
         /// Host that takes our mail.
         smtp_host: Option<Host> = None,
@@ -37,9 +42,35 @@ section! {
         smtp_password_file: Option<PathBuf> = None,
         /// Address questions come from.
         from: Option<Address> = None,
-        /// Address replies go to: that of the mailbox whose forwarding service hands them in. The mailbox of an agent
-        /// must not be it.
+        /// Address replies go to: that of the mailbox they are fetched from, or whose forwarding service hands them in;
+        /// `from` unless said. Where they are fetched, `+` and a token are added before the `@`, so that the mailbox
+        /// must take such addresses. The mailbox of an agent must not be it.
         reply_to: Option<Address> = None,
+        /// Host of the mailbox replies are fetched from. Without it they are not.
+        imap_host: Option<Host> = None,
+        /// Port of the mailbox.
+        imap_port: u32 = 993; within 1..=65_535,
+        /// `tls`, `starttls`, or `off` to this machine only.
+        imap_security: Security = Security::Tls,
+        /// User of the mailbox; `reply_to` unless said.
+        imap_user: Option<Word> = None,
+        /// Name of the secret in the vault that holds the password. It must be for the capability `approvals.replies`
+        /// at `imap_host`.
+        imap_secret: Option<SecretName> = None,
+        /// Folder replies arrive in.
+        imap_folder: Folder = Folder("INBOX".into()),
+        /// Folder into which mail is moved once it was read. Without it, it is marked as seen. Nothing is deleted.
+        imap_done_folder: Option<Folder> = None,
+        /// How often to look where the server does not tell of new mail by itself.
+        imap_poll: Span = Span::from_secs(60); within Span::from_secs(1)..=Span::from_mins(25),
+        /// Largest mail that is fetched.
+        imap_max_message: Size = Size::from_kib(512); within Size::from_kib(1)..=Size::from_kib(8 * 1024),
+        /// Domains of forwarders whose seal on a mail (ARC) is believed where the sender's own signature broke on the way.
+        forwarders: Vec<Domain> = Vec::new(),
+        /// Servers asked for the keys of signatures, such as `127.0.0.1:53`; those of the machine unless said.
+        dns: Vec<SocketAddr> = Vec::new(),
+        /// File with certificates that mail servers may have beside those the machine trusts.
+        ca_file: Option<PathBuf> = None,
     }
 }
 
@@ -79,6 +110,63 @@ impl Setting for Word {
     }
     fn shape() -> Value {
         json!({"type": "string", "minLength": 1})
+    }
+}
+
+/// A folder of a mailbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(String);
+
+impl Folder {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Setting for Folder {
+    const WHAT: &'static str = "the name of a folder in ASCII";
+
+    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+        let plain = |b: u8| (b.is_ascii_graphic() || b == b' ') && !b"\"\\%*".contains(&b);
+        let fine = !text.is_empty() && text.len() <= 200 && text.bytes().all(plain);
+        if fine { Ok(Self(text.to_owned())) } else { Err(Bad::expected(Self::WHAT, text)) }
+    }
+    fn shown(&self) -> Value {
+        json!(self.0)
+    }
+    fn shape() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": 200})
+    }
+}
+
+/// A domain, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain(String);
+
+impl Domain {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Setting for Domain {
+    const WHAT: &'static str = "a domain such as `lists.example.com`";
+
+    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+        let lower = text.to_ascii_lowercase();
+        let label = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let fine = lower.len() < 254 && lower.contains('.') && lower.split('.').all(label);
+        if fine { Ok(Self(lower)) } else { Err(Bad::expected(Self::WHAT, text)) }
+    }
+    fn shown(&self) -> Value {
+        json!(self.0)
+    }
+    fn shape() -> Value {
+        json!({"type": "string", "pattern": "\\."})
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
+use super::channels::{Email, Security};
 use super::database::{Database, DatabaseSettings, Secret};
 use super::disk::Disk;
 use super::general::General;
@@ -107,6 +108,30 @@ fn url_in(file: &Path) -> Result<Secret, String> {
     }
     let text = zeroize::Zeroizing::new(fs::read_to_string(file).map_err(|error| io_words(&error))?);
     Secret::url(text.trim()).map_err(|bad| format!("its content {}", bad.message))
+}
+
+/// A mailbox needs an address, a password and a way that nobody listens in on.
+pub(crate) fn mail(email: &Email, reader: &mut Reader<'_>) {
+    let Some(host) = &email.imap_host else { return };
+    if email.smtp_host.is_none() {
+        reader
+            .refuse("email.imap_host", "config.conflict", "`email.imap_host` is set and `email.smtp_host` is not")
+            .why("replies answer letters, and without it none are sent");
+    }
+    if email.imap_secret.is_none() {
+        reader
+            .refuse("email.imap_host", "config.conflict", "`email.imap_host` is set and `email.imap_secret` is not")
+            .hint("put the password into the vault and name it: sluice secrets set");
+    }
+    if email.imap_security == Security::Off && !["127.0.0.1", "localhost", "::1"].contains(&host.as_str()) {
+        reader
+            .refuse(
+                "email.imap_security",
+                "config.conflict",
+                "`email.imap_security` is `off` and the host is elsewhere",
+            )
+            .why("the password would cross the network in the clear");
+    }
 }
 
 /// Pairs of which one is the larger.

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
+use sluice_core::ids::SecretName;
 use sluice_core::policy::Place;
 use sluice_core::policy::reading::{Kind, Node, escape};
 use sluice_core::{AgentName, NodeName, PersonName, Span};
@@ -233,6 +234,7 @@ names! {
     NodeName, "a node's name";
     AgentName, "an agent's name";
     PersonName, "a person's name";
+    SecretName, "a secret's name";
 }
 
 impl<T: Setting> Setting for Option<T> {

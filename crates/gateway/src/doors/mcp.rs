@@ -32,7 +32,7 @@ use sluice_store::Session;
 use tokio::time::timeout;
 
 use self::handler::Handler;
-use self::names::Names;
+use self::names::LiveNames;
 use super::http::reply::{Body, Reply};
 use super::http::route::Access;
 use super::http::{check_access, check_host, check_origin, parse_body, read_bytes, text_header};
@@ -63,7 +63,7 @@ struct Guest {
 /// The door.
 pub(crate) struct Mcp {
     gw: Arc<Gateway>,
-    names: Arc<Names>,
+    names: Arc<LiveNames>,
     service: StreamableHttpService<Handler, NeverSessionManager>,
 }
 
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Mcp {
 impl Mcp {
     /// The door of a gateway.
     pub fn new(gw: &Arc<Gateway>) -> Self {
-        let names = Arc::new(Names::of(gw.catalogue.offered().iter().map(|spec| &spec.name)));
+        let names = Arc::new(LiveNames::new(Arc::clone(&gw.catalogue)));
         let handler = Handler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
         let limit = usize::try_from(gw.config.limits.body.as_bytes()).unwrap_or(usize::MAX);
         let config = StreamableHttpServerConfig::default()

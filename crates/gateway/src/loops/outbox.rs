@@ -93,7 +93,10 @@ async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Re
 
 /// Listens once, after so many failures in a row. Gives how long to wait if that failed; the first time it is said.
 pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<Span> {
-    let fault = channel.hear(gw).await.err()?;
+    let Err(fault) = channel.hear(gw).await else {
+        gw.hearing.well(channel.name(), gw.now());
+        return None;
+    };
     if failures == 0 {
         tracing::warn!("{} is not heard: {fault}", channel.name());
     }
@@ -102,6 +105,7 @@ pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<
     {
         alert(gw, channel.name(), why).await;
     }
+    gw.hearing.failing(channel.name(), fault.to_string(), gw.now());
     Some(pause_after(&fault, failures + 1))
 }
 

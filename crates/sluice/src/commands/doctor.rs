@@ -147,6 +147,7 @@ fn of_config(config: &Config) -> Vec<Finding> {
     findings.push(kernel::openat2(!config.filesystem.roots.is_empty()));
     findings.extend(places::roots(config));
     findings.extend(places::mounts(config));
+    findings.extend(places::mail(config));
     findings.push(places::port("listen", config.listen, config.tls.is_some()));
     findings.push(places::port("stop_listen", config.stop_listen, config.tls.is_some()));
     findings

@@ -56,6 +56,14 @@ impl Status {
         if !missing.is_empty() {
             line("sandbox", format!("{}: workers run without {}", shown(&sandbox, "mode"), missing.join(", ")))?;
         }
+        for channel in list(&status, "channels") {
+            let (name, since) = (shown(channel, "name"), shown(channel, "since"));
+            let how = match channel.get("reason") {
+                None => format!("is heard since {since}"),
+                Some(_) => format!("is not heard since {since}: {}", shown(channel, "reason")),
+            };
+            line("channel", format!("{name} {how}"))?;
+        }
         for mount in list(&status, "mounts") {
             let waiting = mount.get("waiting_tools").and_then(Value::as_u64).unwrap_or(0);
             let why = mount.get("reason").map(|_| format!(": {}", shown(mount, "reason"))).unwrap_or_default();

@@ -18,6 +18,7 @@ mod naming;
 mod newcomer;
 mod policy;
 mod proxies;
+mod replies;
 mod running;
 mod secrets;
 mod services;

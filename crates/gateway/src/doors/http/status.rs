@@ -54,6 +54,22 @@ pub struct StatusView {
     pub services: Vec<ConnectionView>,
     /// Mounted servers that are not open, and tools of theirs that wait for a person.
     pub mounts: Vec<MountStatus>,
+    /// Channels over which people answer, as far as they have been tried.
+    pub channels: Vec<ChannelStatus>,
+}
+
+/// How well people are heard over a channel.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ChannelStatus {
+    /// Its name.
+    pub name: String,
+    /// `heard` or `not_heard`.
+    pub state: String,
+    /// Since when.
+    pub since: String,
+    /// Why it is not heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A mounted server that somebody should look at.
@@ -129,6 +145,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         sandbox: sandbox(gw),
         services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
         mounts: mounts(gw),
+        channels: channels(gw),
     };
     Ok(Reply::json(200, &view))
 }
@@ -141,6 +158,16 @@ fn sandbox(gw: &Gateway) -> SandboxView {
         },
         None => SandboxView { mode: "closed".into(), missing: Vec::new() },
     }
+}
+
+fn channels(gw: &Gateway) -> Vec<ChannelStatus> {
+    let all = gw.hearing.all().into_iter().map(|(name, condition)| ChannelStatus {
+        name: name.to_owned(),
+        state: if condition.reason.is_none() { "heard".into() } else { "not_heard".into() },
+        since: condition.since.to_string(),
+        reason: condition.reason,
+    });
+    all.collect()
 }
 
 fn mounts(gw: &Gateway) -> Vec<MountStatus> {

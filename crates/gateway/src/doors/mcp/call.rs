@@ -54,7 +54,7 @@ pub(super) async fn make(
     if request.name == permission::NAME {
         return Ok(permission::answer(handler, &guest, &arguments, context).await?.into());
     }
-    let Some(capability) = handler.names.capability(&request.name).cloned() else {
+    let Some(capability) = handler.names.now().capability(&request.name).cloned() else {
         let text = format!("there is no tool `{}`; ask for the list of tools", short(&request.name));
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     };
@@ -203,7 +203,8 @@ fn alternatives(handler: &Handler, guest: &Guest, capability: &CapabilityName) -
     let policy = handler.gw.policy.get();
     let service = sluice_core::capability::service_of(capability);
     let open = |name: &CapabilityName| policy.reach(&guest.agent, name).loosest < Tier::Blocked;
-    let near = handler.names.iter().filter(|(_, other)| {
+    let names = handler.names.now();
+    let near = names.iter().filter(|(_, other)| {
         *other != capability && sluice_core::capability::service_of(other) == service && open(other)
     });
     near.take(5).map(|(tool, _)| tool.to_owned()).collect()

@@ -141,7 +141,7 @@ async fn whoami(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
     let policy = gw.policy.get();
     let (nothing, now) = (Map::new(), gw.now());
     let mut tiers = Map::new();
-    for (tool, capability) in handler.names.iter() {
+    for (tool, capability) in handler.names.now().iter() {
         if policy.reach(&guest.agent, capability).loosest < Tier::Blocked {
             let verdict = policy.judge(&Question::new(&guest.agent, capability, &nothing, now));
             tiers.insert(tool.to_owned(), verdict.tier.as_str().into());

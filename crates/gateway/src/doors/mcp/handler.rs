@@ -16,7 +16,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use super::names::Names;
+use super::names::LiveNames;
 use super::recent::Recent;
 use super::{Guest, call, stream, tasks, tools};
 use crate::{Gateway, No};
@@ -36,7 +36,7 @@ both are accepted, so do not make the same call again. Use sluice_status, sluice
 #[derive(Clone)]
 pub(super) struct Handler {
     pub gw: Arc<Gateway>,
-    pub names: Arc<Names>,
+    pub names: Arc<LiveNames>,
     pub recent: Arc<Recent>,
 }
 
@@ -81,7 +81,7 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let guest = guest_of(&context)?;
         let client = client_of(&guest, &context);
-        let list = tools::list(&self.gw, &self.names, &guest.agent, client.as_deref()).await;
+        let list = tools::list(&self.gw, &self.names.now(), &guest.agent, client.as_deref()).await;
         let list: Vec<Tool> = list.map_err(|no| broken(&no))?;
         Ok(ListToolsResult::with_all_items(list).with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
     }

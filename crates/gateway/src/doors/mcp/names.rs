@@ -4,9 +4,13 @@
 //! never share a name, none takes the name of a companion tool, and a name does not depend on who asks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use sluice_core::CapabilityName;
+use sluice_core::capability::Capability;
+
+use crate::catalogue::LiveCatalogue;
 
 /// Clients put their own prefix before a name, and some models take no more than 64 characters.
 const LONGEST: usize = 50;
@@ -70,6 +74,33 @@ fn marked(name: &str, capability: &CapabilityName) -> String {
     let start: String = name.strip_prefix(OWN).map_or_else(|| name.to_owned(), |rest| format!("x_{OWN}{rest}"));
     let start: String = start.chars().take(LONGEST - print.len() - 1).collect();
     format!("{start}_{print}")
+}
+
+/// The names of what a gateway offers now: services come and go while it runs.
+#[derive(Debug)]
+pub struct LiveNames {
+    catalogue: Arc<LiveCatalogue>,
+    kept: Mutex<(Arc<Vec<Capability>>, Arc<Names>)>,
+}
+
+impl LiveNames {
+    /// Of this catalogue.
+    #[must_use]
+    pub fn new(catalogue: Arc<LiveCatalogue>) -> Self {
+        Self { catalogue, kept: Mutex::default() }
+    }
+
+    /// As they are now. A name that two capabilities would share after a change means neither of them.
+    #[must_use]
+    pub fn now(&self) -> Arc<Names> {
+        let offered = self.catalogue.offered();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&kept.0, &offered) {
+            let names = Names::of(offered.iter().map(|spec| &spec.name));
+            *kept = (offered, Arc::new(names));
+        }
+        Arc::clone(&kept.1)
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::handler::{Handler, broken, guest_of};
-use super::names::Names;
+use super::names::LiveNames;
 use super::{Guest, STATELESS, notification, tools};
 use crate::doors::http::reply::{Body, Reply};
 use crate::doors::http::text_header;
@@ -32,7 +32,7 @@ const HEARTBEAT: Span = Span::from_secs(15);
 /// One who listens.
 struct Listener {
     gw: Arc<Gateway>,
-    names: Arc<Names>,
+    names: Arc<LiveNames>,
     guest: Arc<Guest>,
     client: Option<String>,
     changes: watch::Receiver<u64>,
@@ -55,7 +55,7 @@ enum Woken {
 /// `GET`: the stream of the older revisions.
 pub(super) fn open(
     gw: &Arc<Gateway>,
-    names: &Arc<Names>,
+    names: &Arc<LiveNames>,
     headers: &HeaderMap,
     guest: Guest,
 ) -> Result<Response<Body>, No> {
@@ -110,7 +110,7 @@ pub(super) async fn listen(handler: &Handler, context: SubscriptionContext) -> R
 }
 
 impl Listener {
-    fn new(gw: &Arc<Gateway>, names: &Arc<Names>, guest: Arc<Guest>, client: Option<String>) -> Result<Self, No> {
+    fn new(gw: &Arc<Gateway>, names: &Arc<LiveNames>, guest: Arc<Guest>, client: Option<String>) -> Result<Self, No> {
         let limits = &gw.config.limits;
         let seat = gw.events.seat(guest.visitor.key(), limits.streams, limits.streams_per_key);
         let seat = seat.ok_or_else(|| No::new(Code::DoorTooMany))?;
@@ -120,7 +120,7 @@ impl Listener {
 
     /// The list as it is now.
     async fn print(&self) -> Option<[u8; 32]> {
-        let list = tools::list(&self.gw, &self.names, &self.guest.agent, self.client.as_deref()).await;
+        let list = tools::list(&self.gw, &self.names.now(), &self.guest.agent, self.client.as_deref()).await;
         list.ok().map(|list| tools::print(&list))
     }
 

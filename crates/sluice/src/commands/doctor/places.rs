@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -124,6 +124,32 @@ pub(super) fn mounts(config: &Config) -> Vec<Finding> {
             }
             None => Finding::new("mounts", State::Ok, format!("the program and folders of `{name}` are there")),
         });
+    }
+    findings
+}
+
+/// Whether somebody answers where letters are sent and replies are fetched. Nobody signs in.
+pub(super) fn mail(config: &Config) -> Vec<Finding> {
+    let email = &config.email;
+    let hosts =
+        [("letters go to", &email.smtp_host, email.smtp_port), ("replies are at", &email.imap_host, email.imap_port)];
+    let mut findings = Vec::new();
+    for (what, host, port) in hosts {
+        let Some(host) = host else { continue };
+        let place = format!("{}:{port}", host.as_str());
+        let found = place.to_socket_addrs().ok().into_iter().flatten().take(4);
+        let answers = found.into_iter().any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok());
+        findings.push(if answers {
+            Finding::new("mail", State::Ok, format!("{what} {place}, where somebody answers"))
+        } else {
+            Finding::new("mail", State::Warn, format!("{what} {place}, where nobody answers"))
+                .hint("check `email` in sluice.yaml; while the gateway runs, sluice status says how mail is")
+        });
+    }
+    let nowhere = config.approvals.people.iter().all(|person| person.email.is_none());
+    if !findings.is_empty() && nowhere {
+        let message = "mail is set up, and nobody in `approvals.people` has an `email`";
+        findings.push(Finding::new("mail", State::Warn, message));
     }
     findings
 }
