@@ -119,6 +119,7 @@ impl Folder {
         let query = format!("UID {}:*", last.saturating_add(1));
         self.allow(CHATTER);
         let found = in_time(async { self.session.uid_search(&query).await.map_err(fault) }).await?;
+        self.still_there()?;
         // `n:*` names the newest mail even where its number lies below `n`.
         let mut uids: Vec<Uid> = found.into_iter().filter(|uid| *uid > last).collect();
         uids.sort_unstable();
@@ -134,6 +135,7 @@ impl Folder {
         self.allow(CHATTER);
         let query = format!("SINCE {day}");
         let found = in_time(async { self.session.uid_search(&query).await.map_err(fault) }).await?;
+        self.still_there()?;
         Ok(found.into_iter().min().unwrap_or(self.next).saturating_sub(1))
     }
 
@@ -148,6 +150,7 @@ impl Folder {
             stream.try_collect::<Vec<_>>().await.map_err(fault)
         };
         let fetched = in_time(fetching).await?;
+        self.still_there()?;
         let of = |one: &async_imap::types::Fetch| Some(New { uid: one.uid?, size: u64::from(one.size?) });
         let mut new: Vec<New> = fetched.iter().filter_map(of).filter(|one| uids.contains(&one.uid)).collect();
         new.sort_unstable_by_key(|one| one.uid);
@@ -166,6 +169,7 @@ impl Folder {
             stream.try_collect::<Vec<_>>().await.map_err(fault)
         };
         let fetched = in_time(fetching).await?;
+        self.still_there()?;
         let mine = fetched.iter().find(|one| one.uid == Some(new.uid));
         Ok(mine.and_then(|one| one.body()).map(<[u8]>::to_vec))
     }
@@ -216,6 +220,13 @@ impl Folder {
         }
         let session = in_time(async { idle.done().await.map_err(fault) }).await?;
         Ok(Self { session, validity, next, tells })
+    }
+
+    /// The client takes the end of a connection for the end of a list: half a list would pass for a whole one, and
+    /// mail that was not on it would be lost.
+    fn still_there(&mut self) -> Result<(), Fault> {
+        let line: &mut Line = self.session.as_mut();
+        if line.ended { Err(later("the connection to the mailbox ended")) } else { Ok(()) }
     }
 
     fn allow(&mut self, bytes: u64) {
@@ -279,6 +290,8 @@ async fn pause(span: Duration) {
 pub(super) struct Line {
     stream: Stream,
     left: u64,
+    /// The other side has ended it.
+    ended: bool,
 }
 
 enum Stream {
@@ -288,7 +301,7 @@ enum Stream {
 
 impl Line {
     fn new(stream: Stream) -> Self {
-        Self { stream, left: CHATTER }
+        Self { stream, left: CHATTER, ended: false }
     }
 }
 
@@ -309,6 +322,7 @@ impl AsyncRead for Line {
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         };
         let got = buf.filled().len().saturating_sub(before);
+        self.ended |= read.is_ready() && got == 0;
         self.left = self.left.saturating_sub(u64::try_from(got).unwrap_or(u64::MAX));
         read
     }

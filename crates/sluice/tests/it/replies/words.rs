@@ -29,7 +29,6 @@ async fn words_that_are_no_exact_answer_decide_nothing_and_get_the_menu_once() {
         "1.",
         "yes",
         "",
-        "   ",
         "\u{1f44d}",
         "1\u{fe0f}\u{20e3}",
         "\u{ff11}",
@@ -101,7 +100,6 @@ async fn mails_of_a_strange_shape_approve_nothing() {
         house.send(&shape(&mail));
         house.look().await;
         assert_eq!(house.state(letter.approval).await, "pending", "{name}");
-        eprintln!("{name}: {:?}", house.refused().await);
     }
 }
 
