@@ -86,7 +86,9 @@ fn dovecot() -> Result<(), String> {
     }
     let there = || said(&Line::new(&["dovecot", "--version"])).is_ok() && Path::new("/usr/lib/dovecot/lmtp").exists();
     if !there() {
-        DEBIAN.iter().for_each(|package| drop(install(package)));
+        for package in DEBIAN {
+            let _missing_is_said_below = install(package);
+        }
     }
     if there() {
         Ok(())
