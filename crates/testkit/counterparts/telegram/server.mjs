@@ -11,4 +11,4 @@ const found = load("telegram-test-api");
 const TelegramServer = found.TelegramServer ?? found.default ?? found;
 const server = new TelegramServer({ port: Number(port), host: "127.0.0.1", storeTimeout: 3600 });
 await server.start();
-console.log("ready");
+console.log(`ready ${port}`);
