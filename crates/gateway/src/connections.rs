@@ -7,6 +7,7 @@
 //! until a person signs in again.
 
 mod answer;
+mod apart;
 mod attachments;
 mod job;
 mod lifecycle;

@@ -18,7 +18,7 @@ use super::job::Errand;
 use super::mail::MailService;
 use super::manifest::{self, Step};
 use super::view::{ConnectionView, Receipt, Tested};
-use super::{Connect, Connections, Endpoints, Line, sync, unknown};
+use super::{Connect, Connections, Endpoints, Line, apart, sync, unknown};
 use crate::No;
 use crate::services::Service;
 use crate::vault::VaultError;
@@ -101,19 +101,22 @@ impl Connections {
     /// The credential is in the vault: the account is looked up, its copy begins, its capabilities are offered.
     ///
     /// # Errors
-    /// When the service does not take the credential, or it is for another account than before.
+    /// When the service does not take the credential, it is for another account than before, or people are asked there.
     pub async fn live(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
         let line = self.line(name).await?;
         let before = line.row();
         if before.state == ConnectionState::Disconnected {
             return Err(unknown(name));
         }
-        let account = self.account(&line).await.map_err(|no| self.not_let_in(&no))?;
+        let (gw, account) = (self.gateway()?, self.account(&line).await.map_err(|no| self.not_let_in(&no))?);
         if let (Some(known), Some(found)) = (&before.account, &account)
             && known != found
         {
             let text = format!("`{name}` is the account {known}, and this is {found}: disconnect it first");
             return Err(No::saying(Code::StoreConflict, &text));
+        }
+        if let Some(no) = account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
+            return Err(no.into());
         }
         let row = self.step(name, ConnectionStep::SignedIn, account, by).await?;
         line.keep(row.clone());
@@ -301,7 +304,11 @@ impl Connections {
 
     /// Opens the copy and stands behind the gate.
     async fn stand(&self, line: &Arc<Line>) -> Result<(), No> {
-        let row = line.row();
+        let (row, gw) = (line.row(), self.gateway()?);
+        // SECURITY: people may be asked there since it was connected.
+        if let Some(no) = row.account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
+            return Err(no.into());
+        }
         if line.copy().is_none() {
             let folder = self.ground.folder.join(row.name.as_str());
             let copy = match Replica::open(&folder) {
@@ -315,7 +322,6 @@ impl Connections {
             };
             *line.copy.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copy));
         }
-        let gw = self.gateway()?;
         let known = gw.catalogue.known();
         let ours = line.manifest.capabilities.iter().filter_map(|name| known.get(name).cloned()).collect();
         let service: Arc<dyn Service> =

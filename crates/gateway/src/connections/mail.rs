@@ -20,7 +20,7 @@ use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, S
 use super::attachments;
 use super::job::{Errand, Given, NotGiven};
 use super::manifest::Step;
-use super::{Connections, Line, Manifest};
+use super::{Connections, Line, Manifest, apart};
 use crate::rooms::hold;
 use crate::services::{Along, Ask, Found, Performed, Prepared, Service, Trouble, Work};
 use crate::value::put;
@@ -138,11 +138,19 @@ impl MailService {
         if action.capability().as_str() == CANCEL {
             text(arguments, "buffer_id").parse::<HoldId>().map_err(|_| Refusal::new(Code::HoldNotFound))?;
         }
+        if let Some(no) = apart::not_to_us(&self.connections.gateway().map_err(|no| *no.refusal)?.config, arguments) {
+            return Err(no);
+        }
         // SECURITY: what an agent may not read it may not have sent to where it can.
         let copy = self.copy()?;
         let passes_on = matches!(action.capability().as_str(), "email.forward" | "email.reply");
         let id = text(arguments, "message_id");
         let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
+        // What is not in the copy was not looked at, and may be a letter of ours.
+        if passes_on && about.is_none() {
+            let text = "there is no such message in the copy of the mailbox";
+            return Err(Refusal::new(Code::StoreNotFound).with_text(text));
+        }
         let withheld = passes_on && about.is_some_and(|mail| !mail.withheld.is_empty());
         let now = self.connections.ground.clock.now();
         if withheld && !self.connections.let_through(&copy, (&self.name, id), now).await? {

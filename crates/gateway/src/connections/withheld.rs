@@ -11,7 +11,7 @@ use sluice_core::{ServiceName, Timestamp};
 use sluice_store::replica::{Change, Reader as Eyes, Replica};
 
 use super::mail::unavailable;
-use super::{Connections, Line};
+use super::{Connections, Line, apart};
 use crate::No;
 use crate::intake::{Cleaned, Incoming, Note, Reader};
 use crate::services::Ask;
@@ -24,7 +24,8 @@ impl Connections {
     pub(super) fn judged(&self, line: &Line, changes: Vec<Change>) -> Result<Vec<Change>, No> {
         let gw = self.gateway()?;
         let (intake, name) = (&gw.intake, line.row().name);
-        let judged = changes.into_iter().map(|change| match change {
+        let ours = |change: &Change| matches!(change, Change::Put(mail) if apart::is_own_letter(&gw.config, mail));
+        let judged = changes.into_iter().filter(|change| !ours(change)).map(|change| match change {
             Change::Put(mut mail) => {
                 if is_unopened(&mail) {
                     // Nothing of it is known: there is nothing to show.
