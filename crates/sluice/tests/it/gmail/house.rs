@@ -201,6 +201,11 @@ impl House {
         Self { gw, clock, folder, mailbox, agent_key: token.expose().to_owned(), release, world }
     }
 
+    /// Sets something that counts from the next start on.
+    pub fn set(&self, lines: &str) {
+        std::fs::write(self.folder.path().join("sluice.yaml"), format!("{CONFIG}{lines}")).unwrap();
+    }
+
     async fn build(root: &Path, world: &World) -> Arc<Gateway> {
         let around = Around { here: root.to_path_buf(), ..Around::default() };
         let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();

@@ -118,3 +118,28 @@ async fn a_doubt_waits_while_the_service_may_not_be_asked() {
     }
     assert_eq!((house.state(hold).await, house.mailbox.sent()), ("done", sent + 1));
 }
+
+#[tokio::test]
+async fn a_mailbox_in_which_people_are_asked_is_not_connected() {
+    let asking = "email: {smtp_host: 127.0.0.1, smtp_security: \"off\", from: gate@alderfinch.example}\n\
+                  approvals: {people: [{name: ana, email: office@alderfinch.example}]}\n";
+    let house = House::connected(10).await;
+    assert_eq!(house.newest(5).await.len(), 5);
+    let to_us = json!({"to": "Gate <gate+0a0b@alderfinch.example>", "subject": "x", "body": "1"});
+    house.place("email.draft", to_us.clone()).await;
+
+    house.set(asking);
+    let house = house.restart().await;
+    let no = house.call("email.list", json!({})).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "gateway.unsupported", "people are asked there now: {no:?}");
+    house.sign_in().await;
+    let no = house.gw.connections.live(&gmail(), ana()).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "store.conflict");
+    assert!(no.refusal.text().contains("office@alderfinch.example"), "{}", no.refusal.text());
+
+    house.set(&asking.replace("email: office@", "email: ana@"));
+    let house = house.restart().await;
+    assert_eq!(house.newest(5).await.len(), 5, "they are asked elsewhere, and the mailbox is there again");
+    let no = house.call("email.draft", to_us).await.unwrap_err();
+    assert_eq!(no.refusal.code().as_str(), "policy.blocked", "nobody but people write there");
+}
