@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::running::{ask, free_port, pause};
+use crate::running::{ask, free_addresses, pause};
 
 /// One command and what it should print.
 struct Step {
@@ -55,7 +55,7 @@ fn the_first_steps_of_the_readme_do_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
     let bin = PathBuf::from(env!("CARGO_BIN_EXE_sluice"));
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.parent().unwrap().display());
-    let (main, stop) = (free_port(), free_port());
+    let [main, stop] = free_addresses();
     let mut env = vec![
         ("PATH".to_owned(), path),
         ("SLUICE_LISTEN".to_owned(), main.to_string()),

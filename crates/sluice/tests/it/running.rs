@@ -16,6 +16,8 @@ use sluice_store::{KeyKind, NewKey, Role, Store};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
+use crate::gate::free_ports;
+
 /// Where everything of one gateway lies.
 pub struct Place {
     pub folder: tempfile::TempDir,
@@ -43,7 +45,7 @@ impl Place {
         fs::create_dir_all(root.join("work")).unwrap();
         fs::create_dir_all(root.join("data")).unwrap();
         fs::write(root.join("policies/org.yaml"), org).unwrap();
-        let (main, stop) = (free_port(), free_port());
+        let [main, stop] = free_addresses();
         let database = postgres.map(|url| format!("database: {{url: \"{url}\"}}\n")).unwrap_or_default();
         let text = format!(
             "node: gw\nlisten: {main}\nstop_listen: {stop}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n{database}\
@@ -141,8 +143,9 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-pub fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// Two addresses nobody listens at, held together so that they are two.
+pub fn free_addresses() -> [SocketAddr; 2] {
+    free_ports().map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
 /// One request on a connection of its own.
