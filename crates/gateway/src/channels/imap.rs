@@ -200,7 +200,7 @@ impl Folder {
     pub(super) async fn wait(mut self, most: Duration) -> Result<Self, Fault> {
         self.allow(CHATTER);
         if !self.tells {
-            pause(most).await;
+            crate::loops::pause(most).await;
             in_time(async { self.session.noop().await.map_err(fault) }).await?;
             return Ok(self);
         }
@@ -279,11 +279,6 @@ fn fault(error: async_imap::error::Error) -> Fault {
         Error::No(_) | Error::Bad(_) => "the mailbox refuses a command",
         _ => "the mailbox is not understood",
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "the pause between two looks where a server tells nothing by itself")]
-async fn pause(span: Duration) {
-    tokio::time::sleep(span).await;
 }
 
 /// A connection that reads no more than it is allowed.

@@ -168,7 +168,12 @@ impl House {
     pub async fn ask(&mut self) -> Letter {
         self.asked += 1;
         let path = self.folder.path().join(format!("work/{}.txt", self.asked)).display().to_string();
-        let wish = json!({"capability": "filesystem.write", "arguments": {"path": path, "content": "x"}, "wait_ms": 0});
+        self.ask_for("filesystem.write", json!({"path": path, "content": "x"})).await
+    }
+
+    /// The agent wants this, and the person gets a letter about it.
+    pub async fn ask_for(&mut self, capability: &str, arguments: Value) -> Letter {
+        let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
         let wish: Wish = serde_json::from_value(wish).unwrap();
         let visitor = visitor(&self.gw, &self.agent_key).unwrap();
         let request = RequestId::from_bits(self.world.ids.mint());

@@ -188,12 +188,23 @@ async fn what_is_above_the_ceiling_of_mail_is_not_approved_by_mail() {
     let Some(post) = post() else { return };
     let email = "imap_security: \"off\"".into();
     let mut house = House::new(post, Plan { email, ceiling: "low", ..Plan::default() }).await;
-    let letter = house.ask().await;
+    let low = house.ask().await;
+    house.send(&house.reply(&low, "1"));
+    house.look().await;
+    assert_eq!(
+        house.state(low.approval).await,
+        "approved",
+        "a file that can be looked at and taken back is of low risk"
+    );
+    let letter = house.ask_for("alerts.send", serde_json::json!({"message": "lunch", "severity": "info"})).await;
+    let risk = sluice_gateway::gate::deciding::Question::read(&house.gw, letter.approval).await.unwrap().risk();
+    assert_eq!(risk, sluice_gateway::config::Risk::Medium);
     house.send(&house.reply(&letter, "1"));
     house.look().await;
-    let state = house.state(letter.approval).await;
-    let risk = sluice_gateway::gate::deciding::Question::read(&house.gw, letter.approval).await.unwrap().risk();
-    assert_eq!(state == "approved", risk == sluice_gateway::config::Risk::Low, "{risk:?}");
+    assert_eq!(house.state(letter.approval).await, "pending", "it is above the ceiling");
+    house.send(&house.reply(&letter, "3"));
+    house.look().await;
+    assert_eq!(house.state(letter.approval).await, "denied", "a no has no ceiling");
 }
 
 #[tokio::test(flavor = "multi_thread")]
