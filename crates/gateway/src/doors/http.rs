@@ -333,7 +333,7 @@ pub(crate) fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         if found.iter().any(|(other, _)| *other == name) {
-            return Err(No::saying(Code::SchemaWrongType, &format!("the parameter `{name}` is given twice")));
+            return Err(No::saying(Code::DoorParameter, &format!("the parameter `{name}` is given twice")));
         }
         found.push((name, value));
     }
