@@ -110,7 +110,8 @@ pub struct Visit {
 }
 
 /// What every route can refuse with.
-pub const ALWAYS: [Code; 9] = [
+pub const ALWAYS: [Code; 10] = [
+    Code::DoorHeadTooLarge,
     Code::DoorHeaders,
     Code::DoorParameter,
     Code::DoorOrigin,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice_core::ids::MessageId;
 use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, ServiceName};
+use sluice_core::{AgentName, ServiceName, Span};
 use sluice_store::{AlertFilter, Scope, Severity, StoreError};
 
 use super::reply::Reply;
@@ -17,6 +17,9 @@ use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
+
+/// How long the status waits for the database.
+const SOON: Span = Span::from_secs(2);
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -35,6 +38,9 @@ pub struct StatusView {
     pub rules: usize,
     /// What is frozen.
     pub freezes: Vec<FreezeView>,
+    /// The database did not answer in time: what it alone knows (writes, approvals, alerts, record, services) is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub busy: bool,
     /// Held writes by state, without those that are over.
     pub holds: std::collections::BTreeMap<String, u64>,
     /// Questions nobody has answered yet.
@@ -123,12 +129,41 @@ pub(super) async fn logs(gw: &Gateway) -> Result<Vec<LogView>, No> {
     Ok(logs)
 }
 
+/// What only the database knows.
+#[derive(Default)]
+struct Counts {
+    audit: Vec<LogView>,
+    holds: std::collections::BTreeMap<String, u64>,
+    open_approvals: usize,
+    open_alerts: usize,
+    services: Vec<ConnectionView>,
+}
+
+impl Counts {
+    async fn read(gw: &Gateway) -> Result<Self, No> {
+        let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+        Ok(Self {
+            audit: logs(gw).await?,
+            holds: gw.store.holds_by_state().await?.into_iter().collect(),
+            open_approvals: gw.store.open_approvals(1000).await?.len(),
+            open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+            services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        })
+    }
+}
+
 /// `GET /v1/status`.
 pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
     let gw = &visit.gw;
     let policy = gw.policy.get();
     let freezes = gw.stop_lane().freezes().await?;
-    let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+    // How things are is asked most urgently when they are not well: what the database does not say at once is left out.
+    let counts = tokio::time::timeout(SOON.as_duration(), Counts::read(gw)).await;
+    let (counts, busy) = match counts {
+        Ok(counts) => (counts?, false),
+        Err(_) => (Counts::default(), true),
+    };
+    let Counts { audit, holds, open_approvals, open_alerts, services } = counts;
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -141,19 +176,20 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         policy_version: policy.version().to_owned(),
         rules: policy.rules(),
         freezes: freezes.iter().map(FreezeView::from).collect(),
-        holds: gw.store.holds_by_state().await?.into_iter().collect(),
-        open_approvals: gw.store.open_approvals(1000).await?.len(),
-        open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+        busy,
+        holds,
+        open_approvals,
+        open_alerts,
         clock_suspect: gw.clock_is_suspect(),
         disk: match gw.room() {
             Room::Enough => "enough".into(),
             Room::Low => "low".into(),
             Room::None => "none".into(),
         },
-        audit: logs(gw).await?,
+        audit,
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
-        services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        services,
         mounts: mounts(gw),
         channels: channels(gw),
     };
