@@ -60,6 +60,9 @@ fn the_first_steps_of_the_readme_do_what_they_say() {
         ("PATH".to_owned(), path),
         ("SLUICE_LISTEN".to_owned(), main.to_string()),
         ("SLUICE_STOP_LISTEN".to_owned(), stop.to_string()),
+        // How full the disk of this machine is, is not what is tested here.
+        ("SLUICE_DISK__LOW".to_owned(), "1MB/0%".to_owned()),
+        ("SLUICE_DISK__STOP".to_owned(), "1MB/0%".to_owned()),
     ];
     let mut here = folder.path().to_path_buf();
     let mut server = None;
