@@ -85,6 +85,7 @@ impl Call {
     }
 
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("call_id");
         let arguments = arguments(&self.input)?;
         let client = self.reach.client(Whose::Agent)?;
         let first = self.wait.map(|wait| wait.min(LONGEST));
