@@ -82,7 +82,7 @@ fn calls_the_rules_refused_are_listed_and_a_replay_does_not_pass_over_them() {
     fs::copy(agent, gate.path("stricter/agents/assistant.yaml")).unwrap();
     let stricter = gate.path("stricter");
     gate.works(&["policy", "apply", stricter.to_str().unwrap()]);
-    let run = gate.call("state.shared.set", &json!({"key": "a", "value": 1}), &[]);
+    let run = gate.call("state.shared.set", &json!({"key": "a", "value": 1, "expected_version": 0}), &[]);
     assert_eq!(run.code, 5, "{}{}", run.stdout, run.stderr);
     let refused: Value = serde_json::from_str(&run.stdout).unwrap();
     gate.call("state.persistent.set", &json!({"key": "a", "value": 1}), &[]);
