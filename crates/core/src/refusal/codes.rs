@@ -323,6 +323,9 @@ codes! {
     ExecuteSecondHandle = "execute.second_handle", 409, AfterPerson,
         "the write already has a handle at the service and must not get a second one",
         "stop and tell your user; a second handle could act twice";
+    ExecuteOutOfTime = "execute.out_of_time", 503, secs(60),
+        "preparing the write took longer than its claim lasts; nothing was sent",
+        "nothing to do: it is tried again by itself";
     ExecuteReconnect = "execute.reconnect", 503, AfterPerson,
         "the service no longer accepts our credential",
         "tell your user that the account has to be connected again";
