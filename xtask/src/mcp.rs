@@ -135,18 +135,13 @@ impl Gate {
         fs::write(home.join("workspace/notes.txt"), "milk\n").map_err(words)?;
         let mut config = fs::OpenOptions::new().append(true).open(home.join("sluice.yaml")).map_err(words)?;
         let [main, stop] = ports().map_err(words)?;
-        // Scenarios call tools by fixed names: what stands before `_` is the mount, the rest the server's own name.
+        // Scenarios call tools by fixed names: `test_simple_text` is the tool `simple_text` of the mount `test`.
         let fixture = fs::canonicalize("xtask/counterparts/fixture_server.py").map_err(words)?;
-        let folder = fixture.parent().unwrap_or(&fixture).display();
-        let mount = |name: &str| {
-            let file = fixture.display();
-            format!("  {name}: {{command: python3, args: [\"{file}\", {name}], files: {{read: [\"{folder}\"]}}}}\n")
-        };
+        let (file, folder) = (fixture.display(), fixture.parent().unwrap_or(&fixture).display());
         let lines = format!(
             "\nlisten: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\nholds: {{delays: {{filesystem.write: 30s}}}}\n\
-             disk: {{low: 1MB/0%, stop: 1MB/0%}}\nsandbox: degraded\nmounts:\n{}{}",
-            mount("test"),
-            mount("json")
+             disk: {{low: 1MB/0%, stop: 1MB/0%}}\nmounts:\n  test: {{command: python3, args: [\"{file}\"], files: {{read: \
+             [\"{folder}\"]}}}}\n"
         );
         config.write_all(lines.as_bytes()).map_err(words)?;
         let mut serving = Command::new(&program);

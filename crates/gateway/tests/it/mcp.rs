@@ -306,7 +306,8 @@ async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
         shows.result("tools/call", again("a", &asked[0].1), 10),
         decide(&open, &no, Ruling::Deny { note: None })
     );
-    assert_eq!((&denied["isError"], &denied["structuredContent"]["status"]), (&json!(true), &json!("denied")));
+    let code = &denied["structuredContent"]["code"];
+    assert_eq!((&denied["isError"], code), (&json!(true), &json!("approval.denied")), "{denied}");
     // A state does not carry other arguments, and none of another agent.
     let wrong = shows.send("tools/call", &again("c", &asked[1].1), 11, &[]).await;
     assert_eq!(wrong.json()["error"]["code"], -32602, "{wrong:?}");
