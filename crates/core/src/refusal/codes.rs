@@ -83,6 +83,9 @@ codes! {
     DoorTooLarge = "door.too_large", 413, AfterChange,
         "the request is larger than this door accepts",
         "send less in one call, or refer to stored items by their ids";
+    DoorHeadTooLarge = "door.head_too_large", 431, AfterChange,
+        "the address and headers of the request are longer than this door accepts",
+        "send fewer or shorter headers; content belongs into the body";
     DoorTooSlow = "door.too_slow", 408, SafeToRepeat,
         "the request did not arrive in time",
         "send it again with the same idempotency key";

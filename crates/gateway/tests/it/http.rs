@@ -430,13 +430,44 @@ async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
 }
 
 #[tokio::test]
+async fn the_limit_of_a_head_is_held_to_the_byte() {
+    let open = open(Plan::default()).await;
+    let most = usize::try_from(open.house.gw.config.limits.head.as_bytes()).unwrap();
+    let with = |size: usize| {
+        let line = format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", open.main);
+        // Counted as sent: a name, a colon and a blank, the value, and the end of the line.
+        let counted = "/livez".len() + "host: ".len() + open.main.to_string().len() + 2 + "connection: close\r\n".len();
+        format!("{line}x-pad: {}\r\n\r\n", "x".repeat(size - counted - "x-pad: \r\n".len()))
+    };
+    assert_eq!(raw(open.main, with(most).as_bytes()).await.status, 200);
+    let refused = raw(open.main, with(most + 1).as_bytes()).await;
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (431, Some("door.head_too_large")), "{refused:?}");
+    // What the reader itself cannot take has no words, but is refused as well.
+    let many: String = (0..300).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let many = format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{many}\r\n", open.main);
+    assert_eq!(raw(open.main, many.as_bytes()).await.status, 431);
+    for trick in ["content-length: 1\r\ncontent-length: 2\r\n", "x: a\r\n folded\r\n", "no colon\r\n", "a b: c\r\n"] {
+        let bytes = format!("POST /v1/calls HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{trick}\r\n", open.main);
+        let status = raw(open.main, bytes.as_bytes()).await.status;
+        assert!((400..500).contains(&status), "{trick:?}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_nobody_knows_is_refused_and_not_passed_over() {
+    let open = open(Plan::default()).await;
+    let answer = ask(open.main, "GET", "/v1/approvals?statsu=pending", &open.house.operator_token, None).await;
+    assert_eq!(answer.status, 422, "{answer:?}");
+    assert!(answer.body.contains("`statsu`") && answer.body.contains("state"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn calls_go_on_beside_two_thousand_idle_connections() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if setrlimit(Resource::Nofile, limit).is_err() || limit.maximum.is_some_and(|most| most < 4_500) {
-        eprintln!("skipped: a process may have too few files open here");
-        return;
+        return sluice_testkit::skip("a process may have too few files open here");
     }
     let plan = Plan { config: "limits: {connections: 2100, head_timeout: 60s}\n".into(), ..Plan::default() };
     let open = open(plan).await;

@@ -112,6 +112,12 @@ impl Gate {
         fs::canonicalize(self.path("workspace")).unwrap().join(name).to_str().unwrap().to_owned()
     }
 
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -110,7 +110,8 @@ pub struct Visit {
 }
 
 /// What every route can refuse with.
-pub const ALWAYS: [Code; 8] = [
+pub const ALWAYS: [Code; 9] = [
+    Code::DoorHeadTooLarge,
     Code::DoorHeaders,
     Code::DoorOrigin,
     Code::DoorOverloaded,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, ServiceName};
+use sluice_core::{AgentName, ServiceName, Span};
 use sluice_store::{AlertFilter, Scope, Severity, StoreError};
 
 use super::reply::Reply;
@@ -16,6 +16,9 @@ use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
+
+/// How long the status waits for the database.
+const SOON: Span = Span::from_secs(2);
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -34,6 +37,9 @@ pub struct StatusView {
     pub rules: usize,
     /// What is frozen.
     pub freezes: Vec<FreezeView>,
+    /// The database did not answer in time: what it alone knows (writes, approvals, alerts, record, services) is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub busy: bool,
     /// Held writes by state, without those that are over.
     pub holds: std::collections::BTreeMap<String, u64>,
     /// Questions nobody has answered yet.
@@ -108,17 +114,46 @@ pub struct LogView {
     pub signed: u64,
 }
 
+/// What only the database knows.
+#[derive(Default)]
+struct Counts {
+    audit: Vec<LogView>,
+    holds: std::collections::BTreeMap<String, u64>,
+    open_approvals: usize,
+    open_alerts: usize,
+    services: Vec<ConnectionView>,
+}
+
+impl Counts {
+    async fn read(gw: &Gateway) -> Result<Self, No> {
+        let mut audit = Vec::new();
+        for (log, head) in gw.store.logs().await? {
+            let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
+            audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
+        }
+        let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+        Ok(Self {
+            audit,
+            holds: gw.store.holds_by_state().await?.into_iter().collect(),
+            open_approvals: gw.store.open_approvals(1000).await?.len(),
+            open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+            services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        })
+    }
+}
+
 /// `GET /v1/status`.
 pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
     let gw = &visit.gw;
     let policy = gw.policy.get();
     let freezes = gw.stop_lane().freezes().await?;
-    let mut audit = Vec::new();
-    for (log, head) in gw.store.logs().await? {
-        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
-        audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
-    }
-    let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+    // How things are is asked most urgently when they are not well: what the database does not say at once is left out.
+    let counts = tokio::time::timeout(SOON.as_duration(), Counts::read(gw)).await;
+    let (counts, busy) = match counts {
+        Ok(counts) => (counts?, false),
+        Err(_) => (Counts::default(), true),
+    };
+    let Counts { audit, holds, open_approvals, open_alerts, services } = counts;
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -131,9 +166,10 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         policy_version: policy.version().to_owned(),
         rules: policy.rules(),
         freezes: freezes.iter().map(FreezeView::from).collect(),
-        holds: gw.store.holds_by_state().await?.into_iter().collect(),
-        open_approvals: gw.store.open_approvals(1000).await?.len(),
-        open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+        busy,
+        holds,
+        open_approvals,
+        open_alerts,
         clock_suspect: gw.clock_is_suspect(),
         disk: match gw.room() {
             Room::Enough => "enough".into(),
@@ -143,7 +179,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         audit,
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
-        services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        services,
         mounts: mounts(gw),
         channels: channels(gw),
     };
