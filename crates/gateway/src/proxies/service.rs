@@ -9,6 +9,8 @@ use sluice_core::proxy::{Method, Proxy};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{CapabilityName, Span, Timestamp};
 
+use tokio::sync::oneshot;
+
 use super::run::{Errand, Faults, NotGiven};
 use super::{Ground, Workspace};
 use crate::services::{Ask, Performed, Service, Trouble, Work};
@@ -91,9 +93,10 @@ impl ProxyService {
         };
         // Whoever asked may hang up. The task goes on to its end, which is recorded.
         let (this, may_change) = (self.clone(), operation.method != Method::Get);
-        let task = tokio::spawn(async move { this.run(&errand).await });
+        let (answer, answered) = oneshot::channel();
+        self.ground.owns(async move { drop(answer.send(this.run(&errand).await)) });
         let lost = |_| NotGiven { refusal: Refusal::new(Code::GatewayInternal), changed: may_change };
-        task.await.map_err(lost)?
+        answered.await.map_err(lost)?
     }
 }
 

@@ -80,7 +80,7 @@ impl Call {
     }
 
     /// The same, answered for machines.
-    pub(crate) fn as_json(self, json: bool) -> Self {
+    pub(crate) fn for_machines(self, json: bool) -> Self {
         Self { json, ..self }
     }
 
