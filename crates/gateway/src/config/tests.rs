@@ -374,6 +374,11 @@ fn a_service_is_described_by_addresses_and_never_by_a_secret() {
         ("authorize: javascript:alert(1)", "authorize"),
         ("tokens: https://provider.example/token", "did you mean `token`?"),
         ("scopes: mail", "must be a list"),
+        ("program: bin/gmail", "whole path"),
+        ("program: /opt/gmail", "cannot use `gmail`"),
+        ("{program: /opt/x, adapter: emai1}", "cannot use `emai1`"),
+        ("{program: /opt/x, adapter: filesystem}", "cannot use `filesystem`"),
+        ("read: [/opt]", "without a `program`"),
     ] {
         let yaml = format!("services:\n  connections:\n    gmail:\n      {line}\n");
         let refused = World::new(&yaml).said();

@@ -413,7 +413,7 @@ impl Disk {
         let folder = tempfile::tempdir().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "sluice-test"], folder.path());
         if !mounted {
-            eprintln!("skipped: no file system of one's own here (needs root and mount)");
+            sluice_testkit::skip("no file system of one's own here (needs root and mount)");
         }
         mounted.then_some(Self(folder))
     }
