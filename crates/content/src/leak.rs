@@ -255,6 +255,28 @@ struct Walk<'a> {
     report: Report,
 }
 
+/// Where something was found already, in order, each with the farthest end so far.
+struct Taken(Vec<(usize, usize)>);
+
+impl Taken {
+    fn of(places: &[Place<'_>]) -> Self {
+        let mut spans: Vec<(usize, usize)> = places.iter().map(|place| (place.start, place.end)).collect();
+        spans.sort_unstable();
+        let mut farthest = 0;
+        for (_, end) in &mut spans {
+            farthest = farthest.max(*end);
+            *end = farthest;
+        }
+        Self(spans)
+    }
+
+    /// Whether one of them shares a byte with this.
+    fn touches(&self, start: usize, end: usize) -> bool {
+        let before = self.0.partition_point(|(from, _)| *from < end);
+        before.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|(_, until)| start < *until)
+    }
+}
+
 /// What a text is a view of.
 struct Source<'a> {
     name: &'a str,
@@ -307,21 +329,20 @@ impl Walk<'_> {
         places.extend(logins.into_iter().filter_map(|end| login::password(text, end)));
         places.extend(addresses.into_iter().filter_map(|at| login::address(text, at)));
         // A value that a format knows needs no guess from its context.
-        judged
-            .retain(|guess: &Place<'_>| !places.iter().any(|place| place.start < guess.end && guess.start < place.end));
+        let taken = Taken::of(&places);
+        judged.retain(|guess: &Place<'_>| !taken.touches(guess.start, guess.end));
         places.append(&mut judged);
         for place in places {
             self.found(place, Weight::Block, whole, source);
         }
         let from = self.personal.places.len();
-        let known = self.personal.people.len();
         let mut personal = std::mem::take(&mut self.personal);
-        let before = source.addressees.then(|| personal.people.clone());
+        // Those it goes to are counted apart and forgotten. Set aside, not copied: there may be as many of them as people.
+        let before = source.addressees.then(|| std::mem::take(&mut personal.people));
         personal::look(text, &mut personal);
         if let Some(before) = before {
             personal.people = before;
         }
-        debug_assert!(personal.people.len() >= known);
         for place in personal.places.split_off(from.min(personal.places.len())) {
             let ours = matches!(place.id, "pii.phone" | "pii.snowflake")
                 && self.scanner.own.has_number(cut(text, place.start, place.end));
@@ -385,7 +406,10 @@ impl Walk<'_> {
             }
             seams.push(text.len());
         }
-        let crosses = |start: usize, end: usize| seams.iter().any(|seam| start < *seam && *seam < end);
+        // Seams are in order, so that the first one behind a start decides.
+        let crosses = |start: usize, end: usize| {
+            seams.get(seams.partition_point(|seam| *seam <= start)).is_some_and(|seam| *seam < end)
+        };
         let mut places = Vec::new();
         self.scanner.marks.tokens(&text, &mut places, |_, _| {});
         places.retain(|place| crosses(place.start, place.end));

@@ -22,6 +22,7 @@ use sluice_core::ids::{ConnectionName, MessageId, SecretName};
 use sluice_core::proxy::{self, Flaw, Proxy, Unreadable};
 use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span};
 use sluice_store::{Store, TaskEnd, TaskState};
+use tokio::task::JoinSet;
 
 use crate::egress::ssrf::Net;
 use crate::egress::{Connection, Egress, HostPattern, Operation, PathPattern, Placement, Target};
@@ -47,6 +48,8 @@ pub struct Ground {
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
     pub ids: Arc<dyn Ids>,
+    /// Tasks under way. They end with the gateway, not with their callers.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl std::fmt::Debug for Ground {
@@ -241,7 +244,14 @@ impl Ground {
     #[must_use]
     pub fn new(store: Arc<Store>, egress: Arc<Egress>, workers: Arc<Workers>, folder: PathBuf, world: &World) -> Self {
         let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
-        Self { store, egress, workers, folder, clock, ids }
+        Self { store, egress, workers, folder, clock, ids, tasks: Mutex::default() }
+    }
+
+    /// Runs a task to its end.
+    fn owns(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 }
 

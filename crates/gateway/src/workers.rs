@@ -21,7 +21,7 @@ pub use sluice_sandbox::parent::{
     Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
 };
 pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
-pub use sluice_sandbox::stranger::Terms;
+pub use sluice_sandbox::stranger::{Profile, Terms};
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
 use self::kept::{Ended, Kept, Read};
@@ -145,7 +145,29 @@ impl Workers {
     ///
     /// # Errors
     /// There was no worker, or it was not given its job.
-    pub async fn run<H: Host + Send + 'static>(&self, order: Order, mut host: H) -> Result<(End, H), WorkersError> {
+    pub async fn run<H: Host + Send + 'static>(&self, order: Order, host: H) -> Result<(End, H), WorkersError> {
+        self.watched(order, host, |spawner, task, host, cancel| spawner.run(task, host, cancel)).await
+    }
+
+    /// As [`Self::run`], by a program of others that is locked in before it begins.
+    ///
+    /// # Errors
+    /// The program could not be started or locked in, or was not given its job.
+    pub async fn run_program<H: Host + Send + 'static>(
+        &self,
+        order: Order,
+        terms: Terms,
+        host: H,
+    ) -> Result<(End, H), WorkersError> {
+        self.watched(order, host, |spawner, task, host, cancel| spawner.errand(task, terms, host, cancel)).await
+    }
+
+    async fn watched<H: Host + Send + 'static>(
+        &self,
+        order: Order,
+        mut host: H,
+        how: impl FnOnce(&Spawner, Task<'_>, &mut H, &Cancel) -> Result<End, NotStarted> + Send + 'static,
+    ) -> Result<(End, H), WorkersError> {
         let yard = self.0.get().ok_or(WorkersError::Closed)?;
         let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
         let spawner = Arc::clone(&yard.spawner);
@@ -155,7 +177,7 @@ impl Workers {
         // A worker dies with the thread that watches it, so it is started there.
         let watched = tokio::task::spawn_blocking(move || {
             let task = Task { job: order.job, limits, mode, scratch: order.scratch.as_deref() };
-            let end = spawner.run(task, &mut host, &cancel);
+            let end = how(&spawner, task, &mut host, &cancel);
             drop(place);
             end.map(|end| (end, host))
         });

@@ -190,7 +190,7 @@ impl Setting for Mounts {
 }
 
 /// Names of the gateway's own services.
-fn taken() -> BTreeSet<String> {
+pub(super) fn taken() -> BTreeSet<String> {
     let first = |name: &str| name.split(['.', ':']).next().unwrap_or_default().to_owned();
     let builtin = Catalogue::builtin().unwrap_or_default();
     let names = builtin.iter().map(|capability| first(capability.name.as_str()));

@@ -264,7 +264,7 @@ fn check_query(route: &route::Route, query: &[(String, String)]) -> Result<(), N
         [] => format!("there is no parameter `{name}` here, nor any other"),
         known => format!("there is no parameter `{name}` here; there are {}", known.join(", ")),
     };
-    Err(No::saying(Code::SchemaWrongType, &text))
+    Err(No::saying(Code::DoorParameter, &text))
 }
 
 /// SECURITY: a page whose name was made to point at us (DNS rebinding) sends its own name as the host.
@@ -360,7 +360,7 @@ pub(crate) fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         if found.iter().any(|(other, _)| *other == name) {
-            return Err(No::saying(Code::SchemaWrongType, &format!("the parameter `{name}` is given twice")));
+            return Err(No::saying(Code::DoorParameter, &format!("the parameter `{name}` is given twice")));
         }
         found.push((name, value));
     }

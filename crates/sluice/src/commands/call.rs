@@ -80,11 +80,12 @@ impl Call {
     }
 
     /// The same, answered for machines.
-    pub(crate) fn as_json(self, json: bool) -> Self {
+    pub(crate) fn for_machines(self, json: bool) -> Self {
         Self { json, ..self }
     }
 
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("call_id");
         let arguments = arguments(&self.input)?;
         let client = self.reach.client(Whose::Agent)?;
         let first = self.wait.map(|wait| wait.min(LONGEST));

@@ -137,7 +137,7 @@ impl Proxies {
             Verb::Run { name, operation, arguments, wait, json } => {
                 let capability = CapabilityName::new(format!("proxy.{name}.{operation}"))
                     .map_err(|why| Failure::new(Exit::Usage, "there can be no such operation").why(why.to_string()))?;
-                return Call::plain(self.reach, capability, arguments).waiting(wait).as_json(json).run(screen);
+                return Call::plain(self.reach, capability, arguments).waiting(wait).for_machines(json).run(screen);
             }
             verb => verb,
         };

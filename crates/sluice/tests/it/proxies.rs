@@ -284,6 +284,24 @@ fn a_workspace_that_cannot_be_written_repeats_no_write_and_hides_no_attack() {
 }
 
 #[test]
+fn a_service_that_fails_is_asked_again_three_times_and_then_left_to_people() {
+    let scene = scene(WIDE);
+    scene.service.say(Says::Status(500));
+    // Once while the call waits; after that whoever asked is told when to ask again.
+    let first = scene.feed();
+    assert_eq!((first.status, first.body["code"].as_str()), (502, Some("worker.crashed")), "{first:?}");
+    assert_eq!((scene.service.asked(), &first.body["retry_after_ms"]), (2, &json!(20_000)), "{first:?}");
+    let second = scene.feed();
+    assert_eq!((scene.service.asked(), &second.body["retry_after_ms"]), (3, &json!(80_000)), "{second:?}");
+    assert_eq!(scene.shown()["state"], "idle");
+    scene.feed();
+    assert_eq!(scene.service.asked(), 4);
+    let shown = scene.shown();
+    assert_eq!(shown["state"], "waiting", "the fourth fault in a row is a person's: {shown}");
+    assert_eq!(shown["tasks"][0]["crash"]["adversarial"], false);
+}
+
+#[test]
 fn every_command_about_a_proxy_does_what_it_says() {
     let scene = scene(WIDE);
     let sluice = |words: &[&str]| {

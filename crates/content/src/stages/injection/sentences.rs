@@ -90,7 +90,7 @@ pub(super) fn read(text: &str) -> Reading {
 
 /// Whether nothing but a polite or listing word stands before the verb.
 fn opens(text: &str, start: usize, verb: usize) -> bool {
-    const BEFORE: [&str; 34] = [
+    const BEFORE: [&str; 37] = [
         "please",
         "now",
         "then",
@@ -125,6 +125,9 @@ fn opens(text: &str, start: usize, verb: usize) -> bool {
         "with",
         "this",
         "data",
+        "todo",
+        "do",
+        "additionally",
     ];
     let Some(lead) = text.get(start..verb) else { return false };
     lead.len() <= 48
@@ -175,12 +178,14 @@ impl<'a> Bounds<'a> {
         let bytes = self.text.as_bytes();
         let rest = bytes.get(start..).unwrap_or_default();
         let mut end = rest.len().min(LONGEST);
+        // Blanks before a sentence belong to it: one of nothing but blanks would part what stands together.
+        let lead = rest.iter().take(LONGEST).take_while(|byte| byte.is_ascii_whitespace()).count();
         for (at, &byte) in rest.iter().enumerate().take(LONGEST) {
             let next = rest.get(at + 1).copied().unwrap_or(b' ');
             let ends = match byte {
                 b'.' | b'!' | b'?' => next.is_ascii_whitespace() || matches!(next, b'"' | b'\'' | b')' | b'<' | b'*'),
                 // A wrapped line goes on in lower case; anything else begins anew.
-                b'\n' => at > 0 && !next.is_ascii_lowercase(),
+                b'\n' => at > lead && !next.is_ascii_lowercase(),
                 b'\\' => next == b'n',
                 b'|' => true,
                 // The full stops of Chinese and Japanese end in these bytes.
@@ -193,6 +198,6 @@ impl<'a> Bounds<'a> {
                 break;
             }
         }
-        Sentence { start, end: start + end, ideas: Set::NONE }
+        Sentence { start: start + lead.min(end), end: start + end, ideas: Set::NONE }
     }
 }

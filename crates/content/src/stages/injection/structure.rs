@@ -2,6 +2,8 @@
 //!
 //! Takes a folded text and its reading, adds what stands out. Promise: one pass over the lines.
 
+mod voice;
+
 use super::lexicon::Set;
 use super::sentences::{Hit, Reading, Sentence};
 use crate::finding::Span;
@@ -13,10 +15,16 @@ const BEFORE_HEADERS: f32 = 10.0;
 /// A request behind a text that had come to its end, or before one that had not begun.
 const AT_THE_EDGE: f32 = 10.0;
 
+/// A request in a text that otherwise speaks to nobody.
+const OUT_OF_TUNE: f32 = 10.5;
+
 /// Adds points for what the structure gives away.
 pub(super) fn weigh(text: &str, reading: &mut Reading) {
+    if let Some(span) = voice::stranger(text, reading) {
+        add(reading, "place.out_of_tune", span, OUT_OF_TUNE);
+    }
     let Some(lines) = Lines::of(text) else { return };
-    if let Some(stranger) = lines.stranger_among_rows(text).filter(|span| asks_for_work(reading, *span)) {
+    if let Some(stranger) = lines.stranger_among_rows(text, reading) {
         add(reading, "place.among_rows", stranger, AMONG_ROWS);
     }
     if let Some(first) = lines.before_headers
@@ -25,7 +33,7 @@ pub(super) fn weigh(text: &str, reading: &mut Reading) {
         add(reading, "place.before_headers", first, BEFORE_HEADERS);
     }
     for edge in [lines.first, lines.last].into_iter().flatten() {
-        if gives_a_task(text, reading, edge) {
+        if gives_a_task(text, reading, edge) || (lines.count >= 3 && asks_the_world(text, reading, edge)) {
             add(reading, "place.edge", edge, AT_THE_EDGE);
         }
     }
@@ -78,17 +86,18 @@ impl Lines {
         (lines.count >= 2).then_some(lines)
     }
 
-    /// A sentence where every other line is a row.
-    fn stranger_among_rows(&self, text: &str) -> Option<Span> {
+    /// A sentence where every other line is a row: one that asks for something, or that speaks to its reader at all.
+    fn stranger_among_rows(&self, text: &str, reading: &Reading) -> Option<Span> {
         let strangers = self.count - self.rows;
-        if self.rows < 3 || strangers == 0 || strangers > 2 {
+        if self.rows < 3 || strangers == 0 || strangers > 3 {
             return None;
         }
         self.others.iter().copied().find(|span| {
             let line = text.get(span.start..span.end).unwrap_or_default();
-            line.split_whitespace().count() >= 4
-                && !line.contains('|')
-                && line.ends_with(['.', '?', '!', ':', '"', '\''])
+            let spoken = line.split_whitespace().count() >= 4 && !line.contains('|');
+            let ended = line.ends_with(['.', '?', '!', ':', '"', '\'']);
+            spoken
+                && ((ended && asks_for_work(reading, *span)) || at(reading, *span).any(|one| one.ideas.has(Set::YOU)))
         })
     }
 }
@@ -120,4 +129,13 @@ fn gives_a_task(text: &str, reading: &Reading, span: Span) -> bool {
         && at(reading, span)
             .take(1)
             .any(|sentence| sentence.ideas.has(Set::IMPERATIVE) && sentence.ideas.has(Set::WORK.with(Set::RESPONSE)))
+}
+
+/// A question of its own line that is put to nobody: not about the reader, the writer or what they share.
+fn asks_the_world(text: &str, reading: &Reading, span: Span) -> bool {
+    let line = text.get(span.start..span.end).unwrap_or_default();
+    let whole = line.ends_with('?')
+        && line.starts_with(|c: char| c.is_uppercase())
+        && (5..=30).contains(&line.split_whitespace().count());
+    whole && at(reading, span).take(1).any(|sentence| sentence.ideas.has(Set::ASKS)) && voice::is_impersonal(line)
 }
