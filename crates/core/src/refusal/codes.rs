@@ -110,6 +110,9 @@ codes! {
     DoorHeaders = "door.headers", 400, AfterChange,
         "a header is missing or contradicts the body",
         "make headers and body say the same";
+    DoorParameter = "door.parameter", 422, AfterChange,
+        "the request asks for something that cannot be asked for here",
+        "use what the description of this address names";
     DoorVersion = "door.version", 400, AfterChange,
         "this protocol version is not spoken here",
         "use one of the versions the gateway offers";
@@ -270,7 +273,7 @@ codes! {
 
     // Hold: a write that waits.
     HoldTooLate = "hold.too_late", 409, Never,
-        "the write has already started and can no longer be cancelled",
+        "the write has started or is over, so this can no longer be done to it",
         "read its state; if it can be undone, ask for the rollback";
     HoldNotYet = "hold.not_yet", 409, secs(30),
         "the write may not move yet",

@@ -142,9 +142,16 @@ fn every_problem_of_every_layer_is_said_at_once() {
 #[test]
 fn variables_of_the_command_line_and_of_tests_are_not_ours() {
     let mut world = World::new("");
-    for name in
-        ["SLUICE_URL", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_PAGER", "SLUICE_CONFIG", "SLUICE_TEST_X", "PATH"]
-    {
+    for name in [
+        "SLUICE_URL",
+        "SLUICE_CA_FILE",
+        "SLUICE_TOKEN",
+        "SLUICE_TOKEN_FILE",
+        "SLUICE_PAGER",
+        "SLUICE_CONFIG",
+        "SLUICE_TEST_X",
+        "PATH",
+    ] {
         world = world.env(name, "x");
     }
     world.env("SLUICE_NODE", "").good();

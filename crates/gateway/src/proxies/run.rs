@@ -6,6 +6,8 @@
 //! somebody still waits for it, a file that cannot be written keeps no end from being recorded, and what may have
 //! changed something is never called undone.
 
+use std::collections::HashMap;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,7 +32,7 @@ use crate::workers::{CutOff, End, Job, Limits, Mode, Order, Outcome, WorkersErro
 
 /// How long a call may wait for its task to be started again, all starts together. Beyond it whoever asked is told
 /// when to ask again.
-const PATIENCE: Span = Span::from_secs(30);
+const PATIENCE: Span = Span::from_secs(10);
 /// The last part of a task's time, which the service does not get: a slow service is not a worker that hangs.
 const MARGIN: Span = Span::from_secs(2);
 
@@ -44,7 +46,38 @@ pub(super) struct Errand {
     pub arguments: Map<String, Value>,
 }
 
+/// How often in a row the same errand ended by a fault that is nobody's attack.
+#[derive(Debug, Default)]
+pub(super) struct Faults(HashMap<u64, u32>);
+
+impl Faults {
+    /// Most errands that are counted. Beyond it counting begins anew: an outage, not one bad errand.
+    const MOST: usize = 1_000;
+
+    fn of(&self, errand: &Errand) -> u32 {
+        self.0.get(&errand.print()).copied().unwrap_or(0)
+    }
+
+    fn note(&mut self, errand: &Errand, times: u32) {
+        if times == 0 {
+            self.0.remove(&errand.print());
+            return;
+        }
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        self.0.insert(errand.print(), times);
+    }
+}
+
 impl Errand {
+    fn print(&self) -> u64 {
+        let mut print = std::hash::DefaultHasher::new();
+        let arguments = sluice_core::json::canonical(&Value::Object(self.arguments.clone()));
+        (self.agent.as_str(), &self.name, arguments).hash(&mut print);
+        print.finish()
+    }
+
     fn writes(&self) -> bool {
         self.operation.method != Method::Get
     }
@@ -69,9 +102,12 @@ struct Life {
 impl ProxyService {
     /// Runs a task; starts it again where that is right.
     pub(super) async fn run(&self, errand: &Errand) -> Result<Value, NotGiven> {
-        let (mut lives, mut waited) = (0, 0);
+        let (mut lives, mut waited) = (self.faults().of(errand), 0);
         loop {
             let life = self.live(errand, lives).await;
+            // Whoever asks for the same again goes on counting where the last one stopped.
+            lives = if life.given.is_err() && life.again.is_some() { lives + 1 } else { 0 };
+            self.faults().note(errand, lives);
             match (life.given, life.again) {
                 (Ok(value), _) => return Ok(value),
                 // Whatever may have changed something is never simply done again.
@@ -82,7 +118,6 @@ impl ProxyService {
                     )]
                     tokio::time::sleep(after.as_duration()).await;
                     waited += after.as_millis();
-                    lives += 1;
                 }
                 (Err(refusal), Some(after)) if !life.changed => {
                     return Err(NotGiven { refusal: refusal.retry_after(after), changed: false });

@@ -1,6 +1,6 @@
 //! One proxy as a service behind the gate: its reads are answered by a task, its writes carried out by one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
@@ -9,7 +9,7 @@ use sluice_core::proxy::{Method, Proxy};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{CapabilityName, Span, Timestamp};
 
-use super::run::{Errand, NotGiven};
+use super::run::{Errand, Faults, NotGiven};
 use super::{Ground, Workspace};
 use crate::services::{Ask, Performed, Service, Trouble, Work};
 
@@ -23,13 +23,26 @@ pub struct ProxyService {
     ground: Arc<Ground>,
     /// When the last of its tasks crashed: reports are called after their moment, and no two may share one.
     crashed_at: Arc<Mutex<Timestamp>>,
+    faults: Arc<Mutex<Faults>>,
 }
 
 impl ProxyService {
     pub(super) fn new(name: String, declared: Proxy, workspace: Workspace, ground: Arc<Ground>) -> Option<Self> {
         let connection = ConnectionName::new(format!("proxy.{name}")).ok()?;
         let crashed_at = Arc::new(Mutex::new(Timestamp::from_millis(i64::MIN)));
-        Some(Self { name, declared: Arc::new(declared), workspace, connection, ground, crashed_at })
+        Some(Self {
+            name,
+            declared: Arc::new(declared),
+            workspace,
+            connection,
+            ground,
+            crashed_at,
+            faults: Arc::default(),
+        })
+    }
+
+    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A moment that no other crash of this proxy is called after.

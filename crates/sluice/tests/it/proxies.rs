@@ -284,6 +284,69 @@ fn a_workspace_that_cannot_be_written_repeats_no_write_and_hides_no_attack() {
 }
 
 #[test]
+fn a_service_that_fails_is_asked_again_three_times_and_then_left_to_people() {
+    let scene = scene(WIDE);
+    scene.service.say(Says::Status(500));
+    // Once while the call waits; after that whoever asked is told when to ask again.
+    let first = scene.feed();
+    assert_eq!((first.status, first.body["code"].as_str()), (502, Some("worker.crashed")), "{first:?}");
+    assert_eq!((scene.service.asked(), &first.body["retry_after_ms"]), (2, &json!(20_000)), "{first:?}");
+    let second = scene.feed();
+    assert_eq!((scene.service.asked(), &second.body["retry_after_ms"]), (3, &json!(80_000)), "{second:?}");
+    assert_eq!(scene.shown()["state"], "idle");
+    scene.feed();
+    assert_eq!(scene.service.asked(), 4);
+    let shown = scene.shown();
+    assert_eq!(shown["state"], "waiting", "the fourth fault in a row is a person's: {shown}");
+    assert_eq!(shown["tasks"][0]["crash"]["adversarial"], false);
+}
+
+#[test]
+fn every_command_about_a_proxy_does_what_it_says() {
+    let scene = scene(WIDE);
+    let sluice = |words: &[&str]| {
+        let ran = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(words)
+            .env("SLUICE_URL", format!("http://{}", scene.place.main))
+            .env("SLUICE_TOKEN", &scene.place.operator_token)
+            .env("SLUICE_AGENT_KEY", &scene.place.agent_key)
+            .output()
+            .unwrap();
+        let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (ran.status.code().unwrap(), said)
+    };
+    scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
+    let (code, said) = sluice(&["proxies", "run", "board", "feed", r#"{"author": "ana"}"#]);
+    assert_eq!(code, 0, "{said}");
+    scene.service.say(Says::Json(json!({"posts": [{"text": ATTACK}]}).to_string()));
+    let (code, said) = sluice(&["proxies", "run", "board", "feed", r#"{"author": "ben"}"#, "--json"]);
+    assert!(code != 0 && !said.contains("attacker@evil"), "{code}: {said}");
+    let (code, said) = sluice(&["proxies", "list"]);
+    assert!(code == 0 && said.contains("board") && said.contains("waiting"), "{said}");
+    let (code, said) = sluice(&["proxies", "crashes", "board", "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let crashes: Value = serde_json::from_str(&said).unwrap();
+    let id = crashes["data"][0]["crash"]["crash_id"].as_str().unwrap().to_owned();
+    let (code, said) = sluice(&["proxies", "crash", "board", &id]);
+    assert!(code == 0 && said.contains("INJECTION_DETECTED"), "{said}");
+    assert_eq!(sluice(&["proxies", "crash", "board", "crash-1999"]).0, 3);
+    let (code, said) = sluice(&["proxies", "clear", "board"]);
+    assert!(code == 0 && said.contains("idle"), "{said}");
+    let (code, said) = sluice(&["proxies", "quarantine", "board", "--reason", "odd answers"]);
+    assert!(code == 0 && said.contains("quarantined") && said.contains("odd answers"), "{said}");
+    assert_eq!(sluice(&["proxies", "clear", "board"]).0, 0);
+    let (code, said) = sluice(&["proxies", "archive", "board", "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let shown: Value = serde_json::from_str(&said).unwrap();
+    let archive = shown["archives"][0].as_str().unwrap();
+    assert_eq!(sluice(&["proxies", "restore", "board", "--archive", archive]).0, 0);
+    assert_eq!(sluice(&["proxies", "restore", "board", "--archive", "none"]).0, 3);
+    let (code, said) = sluice(&["proxies", "show", "board"]);
+    assert!(code == 0 && said.contains("idle") && said.contains("feed"), "{said}");
+    assert_eq!(sluice(&["proxies", "show", "nobody"]).0, 3);
+}
+
+#[test]
 fn tasks_at_the_same_time_do_not_disturb_each_other() {
     let scene = scene(WIDE);
     scene.service.say(Says::Json(r#"{"posts": []}"#.into()));

@@ -52,7 +52,7 @@ fn rules_are_read_again_by_themselves_once_they_are_written_whole() {
     gate.until(|status| status["policy_version"] != before);
     let seen = gate.json(&["policy", "history"]);
     let versions: std::collections::BTreeSet<String> =
-        seen.as_array().unwrap().iter().map(|entry| entry["version"].to_string()).collect();
+        seen["data"].as_array().unwrap().iter().map(|entry| entry["version"].to_string()).collect();
     assert_eq!(versions.len(), 2, "the old rules and the new, nothing in between: {seen}");
     // What is left of a file whose writer failed changes nothing, and people are told where.
     fs::write(&org, "").unwrap();

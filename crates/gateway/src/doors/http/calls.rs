@@ -217,7 +217,7 @@ pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
     let known = |word: &str| STATES.into_iter().find(|known| *known == word);
     let states = states.split(',').filter(|word| !word.is_empty()).map(known).collect::<Option<Vec<_>>>();
     let states = states
-        .ok_or_else(|| No::saying(Code::SchemaWrongType, &format!("state is one or more of {}", STATES.join(", "))))?;
+        .ok_or_else(|| No::saying(Code::DoorParameter, &format!("state is one or more of {}", STATES.join(", "))))?;
     Ok(HoldFilter {
         agent,
         service: visit.asked("service")?,

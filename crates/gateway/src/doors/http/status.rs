@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::ids::MessageId;
+use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, ServiceName, Span};
 use sluice_store::{AlertFilter, Scope, Severity, StoreError};
@@ -112,6 +113,20 @@ pub struct LogView {
     pub hash: String,
     /// Entries under the last signed checkpoint.
     pub signed: u64,
+    /// The public key its checkpoints are checked with, if this node signs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// Every audit log, as it ends now.
+pub(super) async fn logs(gw: &Gateway) -> Result<Vec<LogView>, No> {
+    let mut logs = Vec::new();
+    for (log, head) in gw.store.logs().await? {
+        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
+        let key = gw.audit_keys.iter().find(|(of, _)| *of == log).map(|(_, key)| key.to_string());
+        logs.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed, key });
+    }
+    Ok(logs)
 }
 
 /// What only the database knows.
@@ -126,14 +141,9 @@ struct Counts {
 
 impl Counts {
     async fn read(gw: &Gateway) -> Result<Self, No> {
-        let mut audit = Vec::new();
-        for (log, head) in gw.store.logs().await? {
-            let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
-            audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
-        }
         let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
         Ok(Self {
-            audit,
+            audit: logs(gw).await?,
             holds: gw.store.holds_by_state().await?.into_iter().collect(),
             open_approvals: gw.store.open_approvals(1000).await?.len(),
             open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
@@ -252,6 +262,11 @@ pub struct Frozen {
     pub scope: String,
     /// Writes already on their way.
     pub in_flight: Vec<String>,
+    /// Whether there is such an agent or service now. It is frozen all the same: it may come.
+    pub known: bool,
+    /// What there is and is called almost like that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
 }
 
 /// `GET /v1/freezes`.
@@ -264,13 +279,33 @@ pub(super) async fn freezes(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
     let FreezeBody { agent, service, reason } = visit.take()?;
     if reason.chars().count() > 500 {
-        return Err(No::saying(Code::SchemaWrongType, "a reason has at most 500 characters"));
+        return Err(No::saying(Code::DoorParameter, "a reason has at most 500 characters"));
     }
     let scope = scope(agent, service)?;
     let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
     visit.gw.events.wrote();
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
-    Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight }))
+    let (known, nearest) = acquaintance(&visit.gw, &scope);
+    Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight, known, nearest }))
+}
+
+/// Whether what is frozen is known here, and what is called almost like it if not. Looked up in memory only: a freeze
+/// waits for nothing.
+fn acquaintance(gw: &Gateway, scope: &Scope) -> (bool, Option<String>) {
+    let (name, there): (&str, Vec<String>) = match scope {
+        Scope::All => return (true, None),
+        Scope::Agent(agent) => (agent.as_str(), gw.keyring.agents().iter().map(ToString::to_string).collect()),
+        Scope::Service(service) => {
+            let offered = gw.catalogue.known();
+            let offered = offered.iter().map(|capability| capability.service().to_string());
+            let there = gw.services.names().iter().map(ToString::to_string).chain(offered).collect();
+            (service.as_str(), there)
+        }
+    };
+    if there.iter().any(|other| other == name) {
+        return (true, None);
+    }
+    (false, closest(name, there.iter().map(String::as_str)).map(str::to_owned))
 }
 
 /// `DELETE /v1/freezes`.
@@ -287,7 +322,7 @@ fn scope(agent: Option<AgentName>, service: Option<ServiceName>) -> Result<Scope
         (None, None) => Ok(Scope::All),
         (Some(agent), None) => Ok(Scope::Agent(agent)),
         (None, Some(service)) => Ok(Scope::Service(service)),
-        (Some(_), Some(_)) => Err(No::saying(Code::SchemaWrongType, "name an agent or a service, not both")),
+        (Some(_), Some(_)) => Err(No::saying(Code::DoorParameter, "name an agent or a service, not both")),
     }
 }
 
@@ -301,7 +336,7 @@ pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
         Some("critical") => Severity::Critical,
         Some(_) => {
             let text = "severity is `info`, `action`, `warning` or `critical`";
-            return Err(No::saying(Code::SchemaWrongType, text));
+            return Err(No::saying(Code::DoorParameter, text));
         }
     };
     let open_only = visit.asked::<bool>("open")?.unwrap_or(false);
