@@ -46,6 +46,8 @@ struct Inner {
     oauth: Oauth,
     faults: Faults,
     calls: BTreeMap<String, u64>,
+    /// How long answers to what changes something take, in milliseconds.
+    slow_ms: u64,
 }
 
 /// A request, read.
@@ -90,7 +92,8 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// A service with this mailbox.
     pub fn new(mailbox: Mailbox, clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { mailbox, oauth: Oauth::default(), faults: Faults::default(), calls: BTreeMap::new() };
+        let inner =
+            Inner { mailbox, oauth: Oauth::default(), faults: Faults::default(), calls: BTreeMap::new(), slow_ms: 0 };
         Self { inner: Mutex::new(inner), clock }
     }
 
@@ -139,7 +142,7 @@ impl Upstream {
         if ask.path == "/__control" {
             return Some(control::answer(&mut inner, ask, now));
         }
-        let Inner { mailbox, oauth, faults, calls } = &mut *inner;
+        let Inner { mailbox, oauth, faults, calls, .. } = &mut *inner;
         let kind = api::kind(ask);
         *calls.entry(kind.clone()).or_default() += 1;
         if let Some(answer) = oauth.answer(ask, now) {
@@ -199,7 +202,14 @@ async fn respond(upstream: &Upstream, request: Request<Incoming>) -> Result<Resp
         token,
         body: body.to_bytes().to_vec(),
     };
-    upstream.answer(&ask).map(|answer| respond_with(&answer)).ok_or(Lost)
+    let answer = upstream.answer(&ask);
+    let slow = upstream.lock().slow_ms;
+    if slow > 0 && ask.path != "/__control" && ask.method != "GET" {
+        // What was asked is done; only the answer takes its time.
+        #[expect(clippy::disallowed_methods, reason = "a slow service is slow in real time")]
+        tokio::time::sleep(std::time::Duration::from_millis(slow)).await;
+    }
+    answer.map(|answer| respond_with(&answer)).ok_or(Lost)
 }
 
 fn respond_with(answer: &Answer) -> Response<Full<Bytes>> {
