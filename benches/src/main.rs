@@ -1,7 +1,7 @@
 //! Measurements: what we reach beside what the machine could reach at all, in the same run.
 //!
 //! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, `gateway`,
-//! `approvals`, `mcp`, or `all`); prints its table, and with
+//! `approvals`, `mcp`, `mail`, or `all`); prints its table, and with
 //! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
 //! between two things measured in turns, round by round, and whatever a claim rests on was checked to
 //! have happened. Absolute figures are information about this machine at that moment.
@@ -16,6 +16,7 @@ mod floor;
 mod gateway;
 mod load;
 mod machine;
+mod mail;
 mod mcp;
 #[cfg(feature = "peers")]
 mod policy;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use report::Section;
 
-const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | mail | all] [--report FILE]";
 
 fn main() -> ExitCode {
     // A gateway that is measured may have workers, and where our own program is not built they are this one.
@@ -75,8 +76,8 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 11] =
-    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway", "approvals", "mcp"];
+const SECTIONS: [&str; 12] =
+    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway", "approvals", "mcp", "mail"];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -106,6 +107,7 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "egress" => egress::measure(),
         "leak" => content_leak::measure(),
         "content" => content::measure(),
+        "mail" => mail::measure(),
         "gateway" => gateway::measure(),
         "approvals" => approvals::measure(),
         "mcp" => mcp::measure(),

@@ -33,6 +33,8 @@ const ALONE: usize = 150;
 /// Clients at once, and their calls in a round.
 const AT_ONCE: usize = 16;
 const TOGETHER: usize = 480;
+/// Calls through a proxy that takes long for each.
+const PROXIED: usize = 20;
 const IDLE: usize = 1_000;
 
 static MADE: AtomicU64 = AtomicU64::new(1);
@@ -42,58 +44,123 @@ pub fn measure() -> anyhow::Result<Section> {
     let runtime = load::runtime()?;
     let server = Child::start(&["stub"])?;
     let hop = Child::start(&["hop", &server.address().to_string()])?;
-    let more = format!(
-        "sandbox: degraded\nlimits: {{connections: 3000, streams: 2000, streams_per_key: 1000}}\nmounts:\n  stub: {{url: \
-         \"http://{}/mcp\", http: true, allow_addresses: [127.0.0.1/32], per_minute: 1000000, at_once: 64}}\n",
+    let mount = format!(
+        "{{url: \"http://{}/mcp\", http: true, allow_addresses: [127.0.0.1/32], per_minute: 1000000, at_once: 64",
         server.address()
     );
+    let more = format!(
+        "sandbox: degraded\nlimits: {{connections: 3000, streams: 2000, streams_per_key: 1000}}\nmounts:\n  stub: {mount}}}\n  \
+         kept: {mount}, keep_reader: true}}\n"
+    );
     let folder = Folder::with(&runtime, &Engine::file()?, &more)?;
-    let rules =
-        "rules:\n  - {capability: \"stub.*\", tier: autonomous}\n  - {capability: \"state.*\", tier: autonomous}\n";
+    let rules = "rules:\n  - {capability: \"stub.*\", tier: autonomous}\n  - {capability: \"kept.*\", tier: autonomous}\n  - \
+                 {capability: \"state.*\", tier: autonomous}\n";
     std::fs::write(folder.path().join("policies/agents/clerk.yaml"), rules)?;
-    let program = workers()?;
-    let gate = Child::gateway_with(folder.path(), &program)?;
-    until_open(&runtime, &folder, &gate)?;
-    let tool = Way { child: &gate, key: folder.agent_key(), tool: "stub.echo", has: "echo number" };
-    let read = Way { child: &gate, key: folder.agent_key(), tool: "state_persistent_get", has: "structuredContent" };
+    let gate = Child::gateway_with(folder.path(), &workers()?)?;
+    for mount in ["stub", "kept"] {
+        until_open(&runtime, &folder, &gate, mount)?;
+    }
+    let of = |tool: &'static str, has| Way { child: &gate, key: folder.agent_key(), tool, has };
     let direct = Way { child: &server, key: "", tool: "echo", has: "echo number" };
-    let hopped = Way { child: &hop, ..direct };
-    let mut found: [Vec<Round>; 4] = Default::default();
+    let ways = [
+        direct,
+        Way { child: &hop, ..direct },
+        of("stub_echo", "echo number"),
+        of("kept_echo", "echo number"),
+        of("state_persistent_get", "structuredContent"),
+    ];
+    let mut found: [Vec<Round>; 5] = Default::default();
     for round in 0..=ROUNDS {
-        for (way, all) in [&direct, &hopped, &tool, &read].into_iter().zip(&mut found) {
+        for (way, all) in ways.iter().zip(&mut found) {
             let measured = way.round(&runtime)?;
             if round > 0 {
                 all.push(measured);
             }
         }
     }
-    let [direct, hopped, tool, read] = &found;
+    let [direct, hopped, tool, kept, read] = &found;
     let mut rows = rows_of("a mounted tool", tool, (direct, hopped));
+    rows.extend(rows_of("a mounted tool with `keep_reader`", kept, (direct, hopped)));
     rows.extend(rows_of("`state.persistent.get` through `/mcp`", read, (direct, hopped)));
+    let peer = proxied(&runtime, &server)?;
+    if let Some(peer) = &peer {
+        rows.extend([("a mounted tool", tool), ("a mounted tool with `keep_reader`", kept)].map(|(what, ours)| {
+            let ratio = median(ours.iter().zip(peer).map(|(ours, peer)| ours.p50 / peer.p50).collect());
+            let middle = |rounds: &[Round]| figure(median(rounds.iter().map(|round| round.p50).collect()).middle);
+            Row {
+                what: format!("{what}: p50 of one client, as a share of"),
+                ours: format!("{} ms", middle(ours)),
+                against: "the proxy of FastMCP 4.1.2".into(),
+                floor: format!("{} ms", middle(peer)),
+                ratio,
+                target: Target::AtMost(1.0),
+            }
+        }));
+    }
     let (before, after) = idle(&runtime, &folder, &gate)?;
     rows.push(bounded("memory of the gateway with 1,000 idle clients", "MB", vec![after], 100.0, "the bound"));
     let alone = |rounds: &[Round]| figure(median(rounds.iter().map(|round| round.p50).collect()).middle);
     let notes = vec![
         format!(
-            "One client, p50: directly {} ms, through the hop {} ms, through the gate {} ms, the gateway's own read {} ms.",
+            "One client, p50: directly {} ms, through the hop {} ms, through the gate {} ms, with `keep_reader` {} ms, the \
+             gateway's own read {} ms.",
             alone(direct),
             alone(hopped),
             alone(tool),
+            alone(kept),
             alone(read)
         ),
         "Processor time through the gate is that of the gateway and of its workers. Every answer of a mounted server is read by a \
-         locked-in process of its own that ends with it, so a call costs at least the life of a process."
+         locked-in process of its own that ends with it, so a call costs at least the life of a process; with `keep_reader` one \
+         process reads the answers of one server to one conversation."
             .to_owned(),
+        match &peer {
+            Some(_) => "The proxy of FastMCP passes the call on and decides nothing.".to_owned(),
+            None => "FastMCP is not installed (`cargo xtask mcp` installs it), so there is no row of its proxy.".to_owned(),
+        },
         format!("An idle client has initialized a session and keeps its stream open; the gateway had {} MB before they came.", figure(before)),
         format!("Load average of the machine at the end: {}.", load_average()),
     ];
     let how = format!(
-        "`tools/call` over streamable HTTP on kept connections; the mounted tool behind the gate over `/v1/calls`. One client: {ALONE} calls in each of {ROUNDS} rounds; {AT_ONCE} clients: \
-         {TOGETHER}. The gate judges, records and, for the mounted tool, leak-scans the arguments, asks the server through \
-         egress and takes the answer in through the six stages. SQLite."
+        "`tools/call` over streamable HTTP on kept connections. One client: {ALONE} calls in each of {ROUNDS} rounds; {AT_ONCE} \
+         clients: {TOGETHER}. The gate judges, records and, for the mounted tool, leak-scans the arguments, asks the server \
+         through egress and takes the answer in through the six stages. SQLite."
     );
     let [_, _, _, _, _, _, _, _, _, _, title, ..] = ORDER;
     Ok(Section { name: "mcp", title, how, rows, notes })
+}
+
+/// The same tool through the proxy of FastMCP, one client; nothing where it is not installed.
+fn proxied(runtime: &Runtime, server: &Child) -> anyhow::Result<Option<Vec<Round>>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let python = root.join("target/counterparts/pypi/venv/bin/python");
+    if !python.is_file() {
+        return Ok(None);
+    }
+    let mut command = std::process::Command::new(python);
+    command.arg(root.join("xtask/counterparts/fastmcp_proxy.py")).arg(format!("http://{}/mcp", server.address()));
+    let proxy = Child::of(command)?;
+    let way = Way { child: &proxy, key: "", tool: "echo", has: "echo number" };
+    until_answered(runtime, &way)?;
+    (0..ROUNDS)
+        .map(|_| {
+            let mut one = Crowd::connect(runtime, proxy.address(), 1)?;
+            let Run { millis, .. } = one.run(runtime, (0..PROXIED).map(|_| way.request()).collect(), 200)?;
+            way.check(runtime)?;
+            Ok(Round { p50: at(&millis, 0.5), micros: 0.0, per_second: 0.0 })
+        })
+        .collect::<anyhow::Result<Vec<Round>>>()
+        .map(Some)
+}
+
+/// It says where it will listen before it does.
+fn until_answered(runtime: &Runtime, way: &Way<'_>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while let Err(error) = way.check(runtime) {
+        anyhow::ensure!(began.elapsed() < Duration::from_secs(30), "the proxy does not answer: {error:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// One way to a tool.
@@ -123,11 +190,6 @@ impl Way<'_> {
             "state_persistent_get" => json!({"key": "plan"}),
             _ => json!({"text": format!("number {number} of many")}),
         };
-        // The tools of servers that open after the door was made are not among those of `/mcp` yet.
-        if self.tool == "stub.echo" {
-            let body = json!({"capability": self.tool, "arguments": arguments, "allow_duplicate": true});
-            return client::post("/v1/calls", self.key, &body.to_string());
-        }
         let params = json!({"name": self.tool, "arguments": arguments});
         post_mcp(self.key, &json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}))
     }
@@ -215,13 +277,13 @@ fn post_mcp(key: &str, message: &Value) -> Vec<u8> {
 }
 
 /// Waits until the mount's tools can be called.
-fn until_open(runtime: &Runtime, folder: &Folder, gate: &Child) -> anyhow::Result<()> {
+fn until_open(runtime: &Runtime, folder: &Folder, gate: &Child, mount: &str) -> anyhow::Result<()> {
     let began = Instant::now();
     runtime.block_on(async {
         let mut stream = TcpStream::connect(gate.address()).await?;
         let mut buffer = Vec::new();
         loop {
-            let request = client::get("/v1/mounts/stub", folder.operator_token());
+            let request = client::get(&format!("/v1/mounts/{mount}"), folder.operator_token());
             client::exchange(&mut stream, &request, &mut buffer).await?;
             let text = String::from_utf8_lossy(&buffer);
             if text.contains("\"state\":\"open\"") {

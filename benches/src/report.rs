@@ -153,7 +153,7 @@ fn merged(old: &str, machine: &str, section: &Section) -> String {
 }
 
 /// The sections of the report, in reading order.
-pub const ORDER: [&str; 11] = [
+pub const ORDER: [&str; 12] = [
     "Admitting writes",
     "The audit log",
     "From due to done",
@@ -165,6 +165,7 @@ pub const ORDER: [&str; 11] = [
     "The gateway over HTTP",
     "The approval gate",
     "Mounted servers",
+    "The copy of a mailbox",
 ];
 
 const HEAD: &str = "

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::command::Line;
+use crate::mounts;
 use crate::report::{Outcome, Report};
 
 /// What is installed, and so what the cache is good for.
@@ -64,6 +65,8 @@ pub fn suites(report: &mut Report) {
             let line = run(&[&suite]).args(&words);
             report.run(name, &line.env("NODE_OPTIONS", &format!("--import={}", preload.display())));
         }
+        let suite = bin.join("conformance").display().to_string();
+        mounts::conformance(report, |words| run(&[&suite]).args(words));
     }
 }
 
@@ -132,9 +135,13 @@ impl Gate {
         fs::write(home.join("workspace/notes.txt"), "milk\n").map_err(words)?;
         let mut config = fs::OpenOptions::new().append(true).open(home.join("sluice.yaml")).map_err(words)?;
         let [main, stop] = ports().map_err(words)?;
+        // Scenarios call tools by fixed names: `test_simple_text` is the tool `simple_text` of the mount `test`.
+        let fixture = fs::canonicalize("xtask/counterparts/fixture_server.py").map_err(words)?;
+        let (file, folder) = (fixture.display(), fixture.parent().unwrap_or(&fixture).display());
         let lines = format!(
             "\nlisten: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\nholds: {{delays: {{filesystem.write: 30s}}}}\n\
-             disk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
+             disk: {{low: 1MB/0%, stop: 1MB/0%}}\nmounts:\n  test: {{command: python3, args: [\"{file}\"], files: {{read: \
+             [\"{folder}\"]}}}}\n"
         );
         config.write_all(lines.as_bytes()).map_err(words)?;
         let mut serving = Command::new(&program);

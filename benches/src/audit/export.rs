@@ -88,11 +88,11 @@ impl Exported {
         Ok(())
     }
 
-    /// Verifying on one thread beside plain SHA-256 over the same bytes.
-    pub fn beside_plain_hashing(&self, rounds: usize) -> anyhow::Result<Pair> {
+    /// Verifying beside plain SHA-256 over the same bytes on one thread.
+    pub fn beside_plain_hashing(&self, threads: usize, rounds: usize) -> anyhow::Result<Pair> {
         let bytes = self.entries.len() as u64;
         let hash = || Ok(timed_here(bytes, || Ok(std::hint::black_box(Sha256::digest(&self.entries))))?.0);
-        in_turns(rounds, || Ok(timed(bytes, || self.verify(1))?.0), hash)
+        in_turns(rounds, || Ok(timed(bytes, || self.verify(threads))?.0), hash)
     }
 }
 

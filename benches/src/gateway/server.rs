@@ -211,14 +211,20 @@ impl Child {
 
     /// Whatever these words name.
     pub fn start(words: &[&str]) -> anyhow::Result<Self> {
-        let began = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("role").args(words);
+        Self::of(command)
+    }
+
+    /// Any program that says where it listens as our roles do, and ends with its standard input.
+    pub fn of(mut command: Command) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
         let mut line = String::new();
         BufReader::new(process.stdout.take().context("a pipe")?).read_line(&mut line)?;
         let ready = began.elapsed();
-        let (main, stop) = line.trim().split_once(' ').with_context(|| format!("{words:?} did not start: {line}"))?;
+        let (main, stop) = line.trim().split_once(' ').with_context(|| format!("{command:?} did not start: {line}"))?;
         Ok(Self { process, main: main.parse()?, stop: stop.parse()?, ready })
     }
 
@@ -245,12 +251,23 @@ impl Child {
         Ok(Duration::from_nanos(nanos).max(Duration::from_millis(ticks * 10)))
     }
 
-    /// The same with that of all children it has buried, in hundredths of a second.
+    /// The same with that of its children: those it has buried, in hundredths of a second, and those that live.
     pub fn processor_of_all(&self) -> anyhow::Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks: u64 = [11, 12, 13, 14].iter().filter_map(|place| fields.get(*place)?.parse::<u64>().ok()).sum();
-        Ok(Duration::from_millis(ticks * 10))
+        let own = self.process.id().to_string();
+        let stat = std::fs::read_to_string(format!("/proc/{own}/stat"))?;
+        let field = |stat: &str, place: usize| {
+            stat.rsplit(") ").next().unwrap_or_default().split(' ').nth(place).map(str::to_owned).unwrap_or_default()
+        };
+        let buried: u64 = [13, 14].iter().filter_map(|place| field(&stat, *place).parse::<u64>().ok()).sum();
+        let mut living = 0;
+        for process in std::fs::read_dir("/proc")?.flatten() {
+            let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            if field(&stat, 1) == own {
+                let text = std::fs::read_to_string(process.path().join("schedstat")).unwrap_or_default();
+                living += text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+            }
+        }
+        Ok(self.processor()? + Duration::from_millis(buried * 10) + Duration::from_nanos(living))
     }
 
     /// Memory in MB: now (`VmRSS`) or at most (`VmHWM`).

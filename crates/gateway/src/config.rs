@@ -65,7 +65,7 @@ pub use mounts::{
 };
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
-pub use services::{Account, Accounts};
+pub use services::{Account, Accounts, AdapterProgram};
 pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
 pub use size::{Floor, Size};

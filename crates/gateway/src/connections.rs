@@ -9,14 +9,17 @@
 mod answer;
 mod apart;
 mod attachments;
+mod foreign;
 mod job;
 mod lifecycle;
 mod mail;
 mod manifest;
+mod program;
 mod search;
 mod sync;
 mod view;
 mod withheld;
+mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -85,6 +88,9 @@ pub struct Endpoints {
     /// What is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
+    /// A print of what an adapter of others said about itself when a person connected it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter_print: Option<String>,
 }
 
 /// What a person wants connected.
@@ -177,6 +183,15 @@ impl Line {
 
     fn copy(&self) -> Option<Arc<Replica>> {
         self.copy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Of a service of others no copy is kept.
+    fn has_a_copy(&self) -> Result<(), No> {
+        let text = "no copy is kept of this service: its reads are asked of it";
+        match &self.manifest.foreign {
+            Some(_) => Err(No::saying(Code::GatewayUnsupported, text)),
+            None => Ok(()),
+        }
     }
 
     /// What its way out is called.

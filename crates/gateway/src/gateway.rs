@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
+use sluice_core::audit::key::VerifierKey;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
 use sluice_core::{ApprovalId, Clock, Entropy, HoldId, Ids, NodeName, Span, Timestamp};
 use sluice_store::{StopLane, Store};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::No;
 use crate::catalogue::LiveCatalogue;
@@ -119,6 +120,8 @@ pub struct Gateway {
     pub hearing: Hearing,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
+    /// What this node's logs are checked with.
+    pub(crate) audit_keys: Vec<(NodeName, VerifierKey)>,
     /// Whoever loads the rules holds it.
     pub(crate) reloading: tokio::sync::Mutex<()>,
     pub(crate) waiting: Waiting<HoldId>,
@@ -131,6 +134,8 @@ pub struct Gateway {
     /// Whether what agents can do has changed.
     pub(crate) changes: Changes,
     phase: AtomicU8,
+    /// Turns true when the gateway stops, for whoever would otherwise wait on.
+    stopping: watch::Sender<bool>,
     clock_suspect: AtomicBool,
     room: AtomicU8,
     /// Undo windows opened in this life, measured by a clock nobody can set.
@@ -185,6 +190,7 @@ impl Gateway {
             egress,
             hearing: Hearing::default(),
             scan,
+            audit_keys: signers.iter().map(|(log, signer)| (log.clone(), signer.key().clone())).collect(),
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
             events: Events::default(),
@@ -201,6 +207,7 @@ impl Gateway {
             due: Notify::new(),
             changes: Changes::default(),
             phase: AtomicU8::new(0),
+            stopping: watch::Sender::new(false),
             clock_suspect: AtomicBool::new(false),
             room: AtomicU8::new(0),
             windows: Mutex::default(),
@@ -237,6 +244,16 @@ impl Gateway {
             Phase::Stopping => 2,
         };
         self.phase.fetch_max(number, Ordering::SeqCst);
+        if phase == Phase::Stopping {
+            self.stopping.send_replace(true);
+            self.changes.end();
+        }
+    }
+
+    /// Waits until the gateway stops.
+    pub(crate) async fn stops(&self) {
+        // The sender lives as long as the gateway does.
+        drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
     }
 
     /// Whether the wall clock has jumped a moment ago.

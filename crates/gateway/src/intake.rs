@@ -70,6 +70,15 @@ impl std::fmt::Debug for Incoming {
     }
 }
 
+/// Who reads an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadBy {
+    /// A worker that has read nothing before and reads nothing after.
+    Fresh,
+    /// The worker that read the item before it, of the same service for the same agent and session.
+    Kept,
+}
+
 /// Content that passed all six stages.
 #[derive(Clone, PartialEq)]
 pub struct Cleaned {
@@ -188,11 +197,25 @@ impl Intake {
     /// # Errors
     /// When nobody could read it, or what became of it could not be recorded.
     pub async fn take_in(&self, item: &Incoming) -> Result<Taken, Refusal> {
+        self.take_in_by(item, ReadBy::Fresh).await
+    }
+
+    /// Takes in one item, read by whom the caller says.
+    ///
+    /// # Errors
+    /// When nobody could read it, or what became of it could not be recorded.
+    pub async fn take_in_by(&self, item: &Incoming, by: ReadBy) -> Result<Taken, Refusal> {
         let mut seal = [0; 32];
         self.ground.entropy.fill(&mut seal);
-        let taken = match self.instead.get() {
-            Some(cleaner) => cleaner.clean(item, seal).await?,
-            None => self.ground.workers.clean(item, seal).await?,
+        let workers = &self.ground.workers;
+        let taken = match (self.instead.get(), conversation(item).filter(|_| by == ReadBy::Kept)) {
+            (Some(cleaner), _) => cleaner.clean(item, seal).await?,
+            (None, None) => workers.clean(item, seal).await?,
+            // What a kept one did not come back with is nobody's fault yet: a fresh one says.
+            (None, Some(whose)) => match kept(workers, item, seal, &whose).await? {
+                Some(taken) => taken,
+                None => workers.clean(item, seal).await?,
+            },
         };
         let mut cleaned = match taken {
             Taken::Clean(cleaned) => cleaned,
@@ -410,18 +433,40 @@ struct Said {
     json: bool,
 }
 
+/// Whose an item is: what of another conversation must not meet it. Nothing if it is for nobody.
+fn conversation(item: &Incoming) -> Option<String> {
+    let Reader { agent, session, .. } = item.reader.as_ref()?;
+    let session = session.map(|session| session.to_string()).unwrap_or_default();
+    Some(format!("{} {agent} {session}", item.service))
+}
+
+/// What a worker is told about an item.
+fn task(item: &Incoming, seal: [u8; 32]) -> Value {
+    let envelope = item.enveloped.then(|| {
+        json!({
+            "source": item.source, "author": item.author, "time": item.at.to_string(),
+            "seal": sluice_core::hex::encode(&seal),
+        })
+    });
+    json!({"declared": item.declared, "beside": item.beside, "envelope": envelope})
+}
+
+fn unread(why: &str) -> Refusal {
+    Refusal::new(Code::ContentUnread).with_text(why)
+}
+
+/// What the reader of a conversation makes of an item; nothing if it broke.
+async fn kept(workers: &Workers, item: &Incoming, seal: [u8; 32], whose: &str) -> Result<Option<Taken>, Refusal> {
+    let read = workers.read_kept(whose, task(item, seal), item.bytes.clone()).await;
+    let read = read.map_err(|error| unread("no worker could read the item in time").because(error))?;
+    let Some((said, attachments)) = read else { return Ok(None) };
+    heard(said, attachments).map(Some).ok_or_else(|| unread("the worker reported nonsense"))
+}
+
 impl Cleaner for Workers {
     fn clean<'a>(&'a self, item: &'a Incoming, seal: [u8; 32]) -> Work<'a, Result<Taken, Refusal>> {
         Box::pin(async move {
-            let envelope = item.enveloped.then(|| {
-                json!({
-                    "source": item.source, "author": item.author, "time": item.at.to_string(),
-                    "seal": sluice_core::hex::encode(&seal),
-                })
-            });
-            let payload = json!({"declared": item.declared, "beside": item.beside, "envelope": envelope});
-            let job = Job { kind: KIND.into(), payload, attachments: vec![item.bytes.clone()] };
-            let unread = |why: &str| Refusal::new(Code::ContentUnread).with_text(why);
+            let job = Job { kind: KIND.into(), payload: task(item, seal), attachments: vec![item.bytes.clone()] };
             match self.read(job).await {
                 Err(error) => Err(unread("no worker could be started to read the item").because(error)),
                 Ok(End::CutOff { .. }) => Err(unread("the item took too long to read")),

@@ -80,6 +80,13 @@ impl Keyring {
         self.ring.load().agents.get(agent).is_some_and(|agent| agent.paused_at.is_some())
     }
 
+    /// Every agent there is.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentName> {
+        let ring = self.ring.load();
+        ring.agents.values().filter(|agent| agent.removed_at.is_none()).map(|agent| agent.name.clone()).collect()
+    }
+
     /// Whether there is such an agent.
     #[must_use]
     pub fn knows(&self, agent: &AgentName) -> bool {

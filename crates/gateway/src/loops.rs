@@ -14,6 +14,7 @@ pub mod tools;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::grace::SHORTEST_REHOLD;
 use sluice_core::ids::MessageId;
 use sluice_store::Abandoned;
 use tokio::sync::watch;
@@ -42,16 +43,35 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
             break;
         }
     }
+    announce_late(gw).await?;
+    // Whoever renews their credentials has to be known before the first of them is used.
+    crate::oauth::take_up_all(gw).await;
+    gw.connections.open().await;
+    gw.enter(Phase::Open);
+    Ok(())
+}
+
+/// The grace rule: what came due while nobody was awake is announced again or left to a person, before anything leaves.
+///
+/// # Errors
+/// When the database cannot be read or written.
+pub(crate) async fn announce_late(gw: &Gateway) -> Result<(), No> {
     for _ in 0..ROUNDS {
         let late = gw.store.overdue(PAGE, MessageId::mint(gw.ids.as_ref())).await?;
         if late.reheld.is_empty() && late.stale.is_empty() {
             break;
         }
+        tracing::warn!(
+            "{} writes are announced again, {} wait for a person: they are late",
+            late.reheld.len(),
+            late.stale.len()
+        );
+        for hold in late.reheld {
+            gw.opened_window(hold, SHORTEST_REHOLD);
+            gw.moved(hold);
+        }
+        late.stale.into_iter().for_each(|hold| gw.moved(hold));
     }
-    // Whoever renews their credentials has to be known before the first of them is used.
-    crate::oauth::take_up_all(gw).await;
-    gw.connections.open().await;
-    gw.enter(Phase::Open);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod answer;
 mod child;
 mod guest;
 mod hatch;
+mod headers;
 mod http;
 mod keep;
 mod service;

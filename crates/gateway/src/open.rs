@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluice_core::audit::checkpoint::{Signer, origin};
-use sluice_core::audit::key::SecretKey;
+use sluice_core::audit::key::{SecretKey, VerifierKey};
 use sluice_core::capability::{Catalogue, CatalogueError};
 use sluice_core::policy::{Fault, LivePolicy, LoadErrors};
 use sluice_core::{Clock, Entropy, Ids, NodeName, ServiceName};
@@ -255,7 +255,7 @@ fn make_private(data: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The signer of a log, with its key: read, or made on the first start.
+/// The signer of a log, with its key: read, or made on the first start. Its public half lies beside it.
 async fn signer(data: &Path, store: &Store, node: &NodeName, world: &World) -> Result<Signer, OpenError> {
     let folder = data.join("keys");
     let lane = node.as_str().strip_prefix(store.node().as_str()).unwrap_or_default();
@@ -271,11 +271,23 @@ async fn signer(data: &Path, store: &Store, node: &NodeName, world: &World) -> R
         }
         Err(error) => return Err(broken(error.to_string())),
     };
+    publish(&path.with_extension("pub"), key.public()).map_err(|error| broken(error.to_string()))?;
     let signer = match store.last_checkpoint(node.clone()).await? {
         Some(last) => Signer::resume(key, node, &last.note),
         None => Signer::new(key, node),
     };
     signer.map_err(|error| broken(error.to_string()))
+}
+
+/// The public half beside the key, for whoever is to check the record without us: always that of the key in use.
+fn publish(path: &Path, key: &VerifierKey) -> std::io::Result<()> {
+    let text = format!("{key}\n");
+    if std::fs::read_to_string(path).is_ok_and(|kept| kept == text) {
+        return Ok(());
+    }
+    let fresh = path.with_extension("pub.new");
+    std::fs::write(&fresh, text)?;
+    std::fs::rename(&fresh, path)
 }
 
 fn write_private(folder: &Path, path: &Path, content: &[u8]) -> std::io::Result<()> {

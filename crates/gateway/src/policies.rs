@@ -207,6 +207,11 @@ impl Found {
 
     fn source(&mut self, path: &Path) -> Option<Source> {
         match text(path) {
+            // What is left of a file whose writer failed. It would lift every rule it had.
+            Ok(text) if text.trim().is_empty() => {
+                self.problem("policy.empty", path, "the file is empty; remove it, or write `rules: []`".into());
+                None
+            }
             Ok(text) => Some(Source { name: path.display().to_string(), text }),
             Err((code, message)) => {
                 self.problem(code, path, message);

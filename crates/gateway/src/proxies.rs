@@ -12,7 +12,8 @@ pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
 use sluice_content::leak::Scope;
@@ -21,6 +22,7 @@ use sluice_core::ids::{ConnectionName, MessageId, SecretName};
 use sluice_core::proxy::{self, Flaw, Proxy, Unreadable};
 use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span};
 use sluice_store::{Store, TaskEnd, TaskState};
+use tokio::task::JoinSet;
 
 use crate::egress::ssrf::Net;
 use crate::egress::{Connection, Egress, HostPattern, Operation, PathPattern, Placement, Target};
@@ -46,6 +48,8 @@ pub struct Ground {
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
     pub ids: Arc<dyn Ids>,
+    /// Tasks under way. They end with the gateway, not with their callers.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl std::fmt::Debug for Ground {
@@ -101,14 +105,17 @@ pub fn read(path: PathBuf, scan: &dyn Scan) -> Found {
 /// What is wrong with a declaration, secrets it spells out included.
 fn flaws(proxy: &Proxy, name: &str, scan: &dyn Scan) -> Vec<Flaw> {
     let mut flaws = proxy.check(name);
+    let look = |flaws: &mut Vec<Flaw>, place: &str, field: &str, text: &str| {
+        let found = scan.outgoing(&Outgoing { url: "", headers: &[], body: text.as_bytes(), scope: Scope::Service });
+        if !found.is_empty() && !flaws.iter().any(|flaw| flaw.code == "proxy.secret") {
+            let text = format!("`{field}` holds what must not leave; put it in the vault");
+            flaws.push(Flaw { code: "proxy.secret", place: place.to_owned(), text });
+        }
+    };
+    look(&mut flaws, "base_url", "base_url", base_path(proxy));
     for (operation, about) in &proxy.operations {
-        for (field, text) in about.texts() {
-            let found =
-                scan.outgoing(&Outgoing { url: "", headers: &[], body: text.as_bytes(), scope: Scope::Service });
-            if !found.is_empty() && !flaws.iter().any(|flaw| flaw.code == "proxy.secret") {
-                let text = format!("`{field}` holds what must not leave; put it in the vault");
-                flaws.push(Flaw { code: "proxy.secret", place: format!("operations.{operation}"), text });
-            }
+        for (field, text) in about.literals() {
+            look(&mut flaws, &format!("operations.{operation}"), &field, &text);
         }
         if let Some(schema) = &about.answer
             && sluice_content::stages::Schema::compile(&proxy::tighten(schema, proxy.trust)).is_err()
@@ -237,7 +244,14 @@ impl Ground {
     #[must_use]
     pub fn new(store: Arc<Store>, egress: Arc<Egress>, workers: Arc<Workers>, folder: PathBuf, world: &World) -> Self {
         let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
-        Self { store, egress, workers, folder, clock, ids }
+        Self { store, egress, workers, folder, clock, ids, tasks: Mutex::default() }
+    }
+
+    /// Runs a task to its end.
+    fn owns(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 }
 
@@ -248,20 +262,34 @@ impl Ground {
 /// When the ends cannot be recorded.
 pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
     let (now, message) = (gw.now(), MessageId::mint(gw.ids.as_ref()));
+    let (buried, reports) = (AtomicU64::new(0), Arc::new(Mutex::new(Vec::new())));
+    let kept = Arc::clone(&reports);
     let left = gw.store.end_left_tasks(move |task| {
         let last_action = CapabilityName::new(format!("proxy.{}.{}", task.proxy, task.operation)).ok();
         let cause = Cause::Exited { code: -1 };
-        let scene = Scene { at: now, cause, last_action, requests: task.requests, content: None, files: &[] };
+        // Reports are called after their moment, and no two may share one.
+        let at = now + Span::from_millis(buried.fetch_add(1, Ordering::Relaxed));
+        let scene = Scene { at, cause, last_action, requests: task.requests, content: None, files: &[] };
         let report = CrashReport::new(&scene);
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push((task.proxy.clone(), report.clone()));
         // The task is not started again by itself: whoever asked is gone, too.
         let next = next_step(&report, 0, Footprint::Modified);
         TaskEnd { state: TaskState::Crashed, requests: task.requests, crash: Some((report, next, message)) }
     });
-    for task in left.await? {
-        let Some(proxy) = gw.proxies.get(&task.proxy) else { continue };
-        let marked = proxy.workspace().make().and_then(|()| proxy.workspace().abandon_drafts());
-        if let Err(error) = marked {
-            tracing::error!(proxy = %task.proxy, "drafts of a task that was left cannot be marked: {error}");
+    left.await?;
+    let reports = std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner));
+    for (name, report) in reports {
+        let Some(proxy) = gw.proxies.get(&name) else { continue };
+        let workspace = proxy.workspace();
+        let line =
+            serde_json::json!({"at": now.to_string(), "event": "end", "state": "crashed", "crash": report.crash_id()});
+        let written = workspace
+            .make()
+            .and_then(|()| workspace.log(&[line]))
+            .and_then(|()| workspace.crashed(&report))
+            .and_then(|_| workspace.abandon_drafts());
+        if let Err(error) = written {
+            tracing::error!(proxy = %name, "the end of a task that was left cannot be written down: {error}");
         }
     }
     Ok(())

@@ -223,6 +223,11 @@ impl Services {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
+    /// What stands behind the gate.
+    pub(crate) fn names(&self) -> Vec<ServiceName> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     fn named(&self, name: &ServiceName) -> Option<Arc<dyn Service>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }

@@ -1,8 +1,10 @@
 //! Workers of this gateway: how many at once, with which limits, locked in how well.
 //!
 //! Takes an [`Order`] and a [`Host`] that answers for the gateway; gives how the worker ended. Until
-//! [`Workers::open`] was called there are none. Promise: never more workers at work than configured, and two that
+//! [`Workers::open`] was called there are none. Promise: never more workers at work than configured, and few that
 //! wait; a caller that goes away takes its worker with it; with `sandbox: required` nothing runs that is not locked in.
+
+mod kept;
 
 use std::io;
 use std::path::PathBuf;
@@ -19,9 +21,10 @@ pub use sluice_sandbox::parent::{
     Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
 };
 pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
-pub use sluice_sandbox::stranger::Terms;
+pub use sluice_sandbox::stranger::{Profile, Terms};
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
+use self::kept::{Ended, Kept, Read};
 use crate::config::{Config, Sandbox};
 
 /// How long one reading may take.
@@ -88,6 +91,8 @@ struct Yard {
     layers: Layers,
     /// Ways to the threads of workers that wait.
     waiting: Mutex<Vec<mpsc::SyncSender<Errand>>>,
+    /// Readers of conversations that may have one of their own.
+    kept: Kept,
 }
 
 /// Something to read, on its way to the thread of a worker.
@@ -115,6 +120,7 @@ impl Workers {
             sandbox: config.sandbox,
             layers,
             waiting: Mutex::default(),
+            kept: Kept::default(),
         };
         Ok(&self.0.get_or_init(|| yard).layers)
     }
@@ -139,17 +145,39 @@ impl Workers {
     ///
     /// # Errors
     /// There was no worker, or it was not given its job.
-    pub async fn run<H: Host + Send + 'static>(&self, order: Order, mut host: H) -> Result<(End, H), WorkersError> {
+    pub async fn run<H: Host + Send + 'static>(&self, order: Order, host: H) -> Result<(End, H), WorkersError> {
+        self.watched(order, host, |spawner, task, host, cancel| spawner.run(task, host, cancel)).await
+    }
+
+    /// As [`Self::run`], by a program of others that is locked in before it begins.
+    ///
+    /// # Errors
+    /// The program could not be started or locked in, or was not given its job.
+    pub async fn run_program<H: Host + Send + 'static>(
+        &self,
+        order: Order,
+        terms: Terms,
+        host: H,
+    ) -> Result<(End, H), WorkersError> {
+        self.watched(order, host, |spawner, task, host, cancel| spawner.errand(task, terms, host, cancel)).await
+    }
+
+    async fn watched<H: Host + Send + 'static>(
+        &self,
+        order: Order,
+        mut host: H,
+        how: impl FnOnce(&Spawner, Task<'_>, &mut H, &Cancel) -> Result<End, NotStarted> + Send + 'static,
+    ) -> Result<(End, H), WorkersError> {
         let yard = self.0.get().ok_or(WorkersError::Closed)?;
         let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
         let spawner = Arc::clone(&yard.spawner);
         let (limits, mode) = (order.limits.unwrap_or(yard.limits), order.mode.unwrap_or_else(|| mode(yard.sandbox)));
         let cancel = Cancel::new()?;
-        let leaving = Leaving(cancel.clone());
+        let leaving = Leaving::with(&cancel);
         // A worker dies with the thread that watches it, so it is started there.
         let watched = tokio::task::spawn_blocking(move || {
             let task = Task { job: order.job, limits, mode, scratch: order.scratch.as_deref() };
-            let end = spawner.run(task, &mut host, &cancel);
+            let end = how(&spawner, task, &mut host, &cancel);
             drop(place);
             end.map(|end| (end, host))
         });
@@ -169,13 +197,33 @@ impl Workers {
         let yard = self.0.get().ok_or(WorkersError::Closed)?;
         let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
         let cancel = Cancel::new()?;
-        let leaving = Leaving(cancel.clone());
+        let leaving = Leaving::with(&cancel);
         let (answer, ended) = oneshot::channel();
         yard.hand_over(Errand { job, cancel, place, answer })?;
         yard.make_ready();
         let ended = ended.await.map_err(|_| WorkersError::Strange("its thread ended".into()));
         drop(leaving);
         Ok(ended??)
+    }
+
+    /// Has something read by the reader of a conversation, which is there for the next item of it as well. Nothing if
+    /// that one did not come back with it: then somebody else may try.
+    ///
+    /// # Errors
+    /// There was no worker, or it took too long.
+    pub(crate) async fn read_kept(
+        &self,
+        whose: &str,
+        task: Value,
+        bytes: Vec<u8>,
+    ) -> Result<Option<Read>, WorkersError> {
+        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+        let _place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
+        match yard.kept.read(yard, whose, (task, bytes)).await? {
+            Ended::Read(read) => Ok(Some(read)),
+            Ended::Broke => Ok(None),
+            Ended::TookTooLong => Err(WorkersError::Strange("it took too long".into())),
+        }
     }
 }
 
@@ -237,11 +285,24 @@ fn wait(spawner: &Spawner, mode: Mode, errands: &mpsc::Receiver<Errand>) {
 }
 
 /// Whoever waited for a worker is gone: so is the worker.
-struct Leaving(Cancel);
+struct Leaving(Option<Cancel>);
+
+impl Leaving {
+    fn with(cancel: &Cancel) -> Self {
+        Self(Some(cancel.clone()))
+    }
+
+    /// The worker may go on.
+    fn stay(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.cancel();
+        if let Some(cancel) = &self.0 {
+            cancel.cancel();
+        }
     }
 }
 

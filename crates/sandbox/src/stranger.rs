@@ -4,7 +4,8 @@
 //! of allowed system calls is not for them. [`enter`] is our own program in the role that becomes one: it reads its
 //! [`Terms`], gives up every capability, shuts itself in and executes the other. What holds: no capability and none to
 //! be had, no file but those named and what a system needs to run programs, no network but perhaps one port, no
-//! system calls that reach around this, limits. What does not: `docs/mounts.md` says it.
+//! system calls that reach around this, limits. What does not: `docs/mounts.md` says it. A program that does one job and
+//! speaks in frames (an adapter of others) is kept more closely: [`Profile::Job`].
 
 use std::ffi::CStr;
 use std::fmt;
@@ -24,6 +25,20 @@ use crate::layers::{LayerName, Layers, Mode};
 pub(crate) const ROLE: &CStr = c"stranger";
 /// Layers without which `required` refuses.
 const MANDATORY: [LayerName; 4] = [LayerName::Limits, LayerName::Privileges, LayerName::Landlock, LayerName::Seccomp];
+
+/// How closely a program of others is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Profile {
+    /// One that stays: it may start processes and look up what servers look up; a forbidden call fails.
+    Server,
+    /// One that does a single job and speaks in frames: one process, no socket, no file of the system but programs
+    /// and their libraries. A forbidden call is its death, as it is for a worker of ours.
+    Job {
+        /// Processor time, in seconds.
+        cpu_seconds: u64,
+    },
+}
 
 /// What a program of others is started with, and what it may reach.
 #[derive(Clone, Serialize, Deserialize)]
@@ -49,6 +64,8 @@ pub struct Terms {
     pub file_bytes: u64,
     /// Processes and threads; kept where it has namespaces of its own.
     pub processes: u64,
+    /// How closely it is kept.
+    pub profile: Profile,
     /// Whether a missing layer refuses it.
     pub mode: Mode,
     /// Whether it has namespaces, and if not, why: filled in by the parent.
@@ -169,7 +186,7 @@ fn lock(terms: &Terms) -> (Layers, Option<String>) {
         }
         Err(error) => layers.note(LayerName::Landlock, Err::<String, _>(error)),
     }
-    layers.note(LayerName::Seccomp, wide::calls(terms.port.is_some()));
+    layers.note(LayerName::Seccomp, wide::calls(terms.port.is_some(), terms.profile));
     (layers, trouble)
 }
 
@@ -194,6 +211,7 @@ mod tests {
             memory: 0,
             file_bytes: 0,
             processes: 0,
+            profile: Profile::Server,
             mode: Mode::Required,
             namespaces: Ok(()),
         };

@@ -88,6 +88,11 @@ impl Reach {
         &self.which
     }
 
+    /// Whether a gateway was named, on the command line or by a variable.
+    pub(crate) fn names_a_gateway(&self) -> Result<bool, Failure> {
+        Ok(self.url.is_some() || crate::settings::variable("SLUICE_URL")?.is_some())
+    }
+
     /// Opens the client of a person.
     pub(crate) fn operator(&self) -> Result<Client, Failure> {
         self.client(Whose::Operator)

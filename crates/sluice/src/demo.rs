@@ -1,7 +1,7 @@
 //! `sluice demo`: what Sluicegate does, told in a minute and checked as it is told.
 //!
 //! No account, no network, no model: the real gateway with its doors, loops and locked-in workers, the real Gmail
-//! adapter, a service on this machine that speaks Gmail's API and counts, and a scripted agent over HTTP. Time is the
+//! adapter, a service on this machine that speaks Gmail's API and counts, and a scripted agent over MCP. Time is the
 //! demo's own, so that nobody waits. Every line it prints is a fact it has just checked; when one does not hold, the
 //! demo fails.
 
@@ -58,7 +58,7 @@ pub fn run(out: &mut dyn Write, telling: Telling) -> anyhow::Result<()> {
     let mut stage = Stage::set(folder.path(), MESSAGES, telling.speed)?;
     writeln!(
         out,
-        "sluice demo: gateway {} · mailbox {} · agent inbox-helper (scripted, over HTTP)",
+        "sluice demo: gateway {} · mailbox {} · agent inbox-helper (scripted, over MCP)",
         stage.main,
         letters::OWNER
     )?;

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use sluice_core::NodeName;
+use sluice_core::audit::Sealed;
 use sluice_core::audit::export::{CHECKPOINTS, ENTRIES, Form, LOG, Log, write_checkpoint, write_entry};
 use sluice_core::audit::key::VerifierKey;
+use sluice_core::audit::note::Note;
 use sluice_store::Store;
 
 /// How many entries are read at once.
@@ -56,34 +58,81 @@ impl ExportFiles {
     }
 }
 
-/// Writes a log out. Gives how many entries it has.
+/// An export that is being written: checkpoints first, so that an entry appended meanwhile is merely not covered yet.
+#[derive(Debug)]
+pub struct Writer {
+    files: ExportFiles,
+    checkpoints: BufWriter<File>,
+    entries: BufWriter<File>,
+    size: u64,
+}
+
+impl Writer {
+    /// Begins the files.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn create(files: &ExportFiles) -> anyhow::Result<Self> {
+        let (checkpoints, entries) = (create(&files.checkpoints)?, create(&files.entries)?);
+        Ok(Self { files: files.clone(), checkpoints, entries, size: 0 })
+    }
+
+    /// The next checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn checkpoint(&mut self, note: &Note) -> anyhow::Result<()> {
+        Ok(write_checkpoint(&mut self.checkpoints, note)?)
+    }
+
+    /// The next entry.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn entry(&mut self, entry: &Sealed) -> anyhow::Result<()> {
+        write_entry(&mut self.entries, &entry.hash, &entry.body)?;
+        self.size += 1;
+        Ok(())
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Says what it is an export of. Gives how many entries it has.
+    ///
+    /// # Errors
+    /// When the files cannot be written to the end.
+    pub fn finish(self, log: NodeName, key: VerifierKey) -> anyhow::Result<u64> {
+        let Self { files, checkpoints, entries, size } = self;
+        finish(checkpoints)?;
+        finish(entries)?;
+        let mut about = create(&files.log)?;
+        about.write_all(&Log { form: Form::V1, key, log, size, start: None }.to_bytes())?;
+        finish(about)?;
+        Ok(size)
+    }
+}
+
+/// Writes a log of a store out. Gives how many entries it has.
 ///
 /// # Errors
 /// When the store cannot be read or the files cannot be written.
 pub async fn write(store: &Store, log: NodeName, key: VerifierKey, files: &ExportFiles) -> anyhow::Result<u64> {
-    // The checkpoints first: an entry appended meanwhile is then merely not covered yet.
-    let mut notes = create(&files.checkpoints)?;
+    let mut writer = Writer::create(files)?;
     for signed in store.checkpoints(log.clone()).await? {
-        write_checkpoint(&mut notes, &signed.note)?;
+        writer.checkpoint(&signed.note)?;
     }
-    finish(notes)?;
-    let mut lines = create(&files.entries)?;
-    let mut size = 0;
     loop {
-        let page = store.entries(log.clone(), size, PAGE).await?;
+        let page = store.entries(log.clone(), writer.size(), PAGE).await?;
         if page.is_empty() {
             break;
         }
-        for entry in &page {
-            write_entry(&mut lines, &entry.hash, &entry.body)?;
-        }
-        size += page.len() as u64;
+        page.iter().try_for_each(|entry| writer.entry(entry))?;
     }
-    finish(lines)?;
-    let mut about = create(&files.log)?;
-    about.write_all(&Log { form: Form::V1, key, log, size, start: None }.to_bytes())?;
-    finish(about)?;
-    Ok(size)
+    writer.finish(log, key)
 }
 
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {

@@ -113,3 +113,51 @@ fn shaped(cli: Cli) -> Result<Cli, Failure> {
             .hint("leave `--output` out")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands that run something, or print one thing in a form of its own.
+    const WITHOUT: [&str; 15] = [
+        "demo",
+        "serve",
+        "mcp",
+        "hook",
+        "setup",
+        "complete",
+        "completions",
+        "man",
+        "help",
+        "config schema",
+        "policy schema",
+        "egress show",
+        "proxies run",
+        "proxies crash",
+        "mounts add",
+    ];
+
+    fn walk(command: &clap::Command, path: &str, seen: &mut usize) {
+        let mut verbs = command.get_subcommands().peekable();
+        if verbs.peek().is_none() && !path.is_empty() {
+            *seen += 1;
+            let has = command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+            assert_ne!(
+                has,
+                WITHOUT.contains(&path),
+                "`sluice {path}` {}",
+                if has { "is no exception" } else { "lacks --json" }
+            );
+        }
+        for verb in verbs {
+            walk(verb, format!("{path} {}", verb.get_name()).trim(), seen);
+        }
+    }
+
+    #[test]
+    fn every_command_speaks_to_machines_too() {
+        let mut seen = 0;
+        walk(&Cli::command(), "", &mut seen);
+        assert!(seen > 60, "{seen}");
+    }
+}

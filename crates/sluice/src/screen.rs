@@ -55,6 +55,8 @@ pub(crate) struct Screen {
     /// Whether a person reads the data as it comes, through a pager or not.
     terminal: bool,
     width: Option<u16>,
+    /// The field that names what the command prints.
+    id: Option<&'static str>,
 }
 
 impl Screen {
@@ -68,7 +70,12 @@ impl Screen {
         let terminal = io::stdout().is_terminal();
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
         let width = size.map(|size| size.ws_col).filter(|width| terminal && *width > 0);
-        Self { quiet, output, terminal, width }
+        Self { quiet, output, terminal, width, id: None }
+    }
+
+    /// For a command whose entries are named by this field: what `-o id` prints.
+    pub(crate) fn naming(&self, id: &'static str) -> Self {
+        Self { id: Some(id), ..*self }
     }
 
     /// A line of data.
@@ -85,7 +92,7 @@ impl Screen {
     /// Data for machines.
     pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
         let value = serde_json::to_value(value).map_err(io::Error::other)?;
-        self.raw(shape::of(&value, self.output)?.as_bytes())
+        self.raw(shape::of(&value, self.output, self.id)?.as_bytes())
     }
 
     /// Whether a person reads the data as it comes.

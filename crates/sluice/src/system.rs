@@ -1,5 +1,7 @@
 //! The real world's clock, ids and randomness, handed to everything that needs them.
 
+use std::cell::RefCell;
+
 use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
 
 /// The machine's clocks.
@@ -39,12 +41,39 @@ impl Entropy for SystemEntropy {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemIds;
 
+thread_local! {
+    /// Random bytes for the next ids of this thread: one question to the kernel for many of them.
+    static AHEAD: RefCell<Ahead> = const { RefCell::new(Ahead { bytes: [0; AHEAD_IDS * ID_BYTES], left: 0 }) };
+}
+
+/// Bytes of randomness that one id takes, and ids whose bytes are fetched together.
+const ID_BYTES: usize = 10;
+const AHEAD_IDS: usize = 64;
+
+struct Ahead {
+    bytes: [u8; AHEAD_IDS * ID_BYTES],
+    left: usize,
+}
+
+impl Ahead {
+    fn next(&mut self) -> u128 {
+        if self.left == 0 {
+            SystemEntropy.fill(&mut self.bytes);
+            self.left = AHEAD_IDS;
+        }
+        self.left -= 1;
+        let mut random = [0; 16];
+        let taken = self.bytes.iter().skip(self.left * ID_BYTES).take(ID_BYTES);
+        random.iter_mut().skip(16 - ID_BYTES).zip(taken).for_each(|(to, from)| *to = *from);
+        u128::from_be_bytes(random)
+    }
+}
+
 impl Ids for SystemIds {
     fn mint(&self) -> u128 {
-        let mut random = [0; 16];
-        SystemEntropy.fill(&mut random);
+        let random = AHEAD.with_borrow_mut(Ahead::next);
         let millis = u128::try_from(SystemClock.now().as_millis()).unwrap_or(0) & 0xffff_ffff_ffff;
-        millis << 80 | u128::from_be_bytes(random) >> 48
+        millis << 80 | random
     }
 }
 

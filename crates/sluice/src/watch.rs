@@ -1,11 +1,13 @@
 //! Lists, and lists that stay: printed once, or again whenever something changes.
+//!
+//! Promise: a list that stays outlives its gateway: while nobody answers it says so, and goes on when somebody does.
 
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::{Client, Heard};
+use crate::client::{Client, Heard, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
@@ -41,11 +43,30 @@ pub(crate) fn show(
         print(&fetch()?)?;
         return Ok(Exit::Ok);
     }
-    // Listening comes before looking, so that no change falls between the two.
-    let mut stream = client.listen(None, None).ok();
+    let mut stream = None;
     let mut before: Option<Value> = None;
+    let mut is_away = false;
     loop {
-        let list = fetch()?;
+        // Listening comes before looking, so that no change falls between the two.
+        if stream.is_none() {
+            stream = client.listen(None, None).ok();
+        }
+        let list = match fetch() {
+            Ok(list) => list,
+            Err(failure) if before.is_some() && is_passing(&failure) => {
+                if !is_away {
+                    screen.note(format_args!("{}; trying again until it does", failure.message));
+                }
+                (is_away, stream) = (true, None);
+                client.pause(EVERY);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        if is_away {
+            screen.note("the gateway answers again");
+            is_away = false;
+        }
         if before.as_ref() != Some(&list) {
             if before.is_some() || screen.is_terminal() {
                 screen.again()?;
@@ -69,6 +90,12 @@ pub(crate) fn show(
             Ok(Heard::End) | Err(_) => stream = None,
         }
     }
+}
+
+/// Whether a failure is that of a gateway that is not there now and may come back.
+fn is_passing(failure: &Failure) -> bool {
+    let code = failure.problem.as_deref().map(|problem| text(problem, "code"));
+    failure.exit == Exit::Unreachable || matches!(code, Some("gateway.starting" | "gateway.stopping"))
 }
 
 /// Does something with each id; goes on after a failure, and ends with the first one.

@@ -15,6 +15,7 @@ use sluice_core::audit::prove::Proof;
 use sluice_core::audit::tree::{self, Frontier, Kept, Sparse, TreeError};
 use sluice_core::audit::{Hash, Head, Sealed};
 
+use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, Val, params};
@@ -31,6 +32,8 @@ const LAST_CHECKPOINT: &str = "SELECT size, frontier, note FROM checkpoints WHER
 const COVERING: &str =
     "SELECT size, frontier, note FROM checkpoints WHERE log = ?1 AND size > ?2 ORDER BY size LIMIT 1";
 const CHECKPOINTS: &str = "SELECT size, frontier, note FROM checkpoints WHERE log = ?1 ORDER BY size";
+const CHECKPOINTS_AFTER: &str =
+    "SELECT size, frontier, note FROM checkpoints WHERE log = ?1 AND size > ?2 ORDER BY size LIMIT ?3";
 const KEEP: &str = "INSERT INTO checkpoints (log, size, frontier, note) VALUES (?1, ?2, ?3, ?4)";
 
 /// Every log there is, with its end.
@@ -82,6 +85,31 @@ impl Query for Checkpoints {
     type Out = Vec<Signed>;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(CHECKPOINTS, &params![&self.0]).await?.into_iter().map(signed).collect()
+    }
+}
+
+/// Checkpoints of a log that cover more than so many entries, the oldest first.
+pub(crate) struct CheckpointsAfter {
+    pub log: NodeName,
+    pub size: u64,
+    pub limit: u32,
+}
+
+impl Query for CheckpointsAfter {
+    type Out = Vec<Signed>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let found = tx.rows(CHECKPOINTS_AFTER, &params![&self.log, self.size, self.limit]).await?;
+        found.into_iter().map(signed).collect()
+    }
+}
+
+impl Store {
+    /// Signed checkpoints of a log that cover more than so many entries, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn checkpoints_after(&self, log: NodeName, size: u64, limit: u32) -> Result<Vec<Signed>, StoreError> {
+        self.ask(CheckpointsAfter { log, size, limit }).await
     }
 }
 

@@ -1,4 +1,7 @@
 //! The rules that were in force: kept so that every decision can be explained by the text that made it.
+//!
+//! Takes each coming into force; gives texts by version, and the history. Promise: rules that come back are a new line
+//! of the history, and the old one stays.
 
 use sluice_core::audit::Fact;
 use sluice_core::{Actor, Timestamp};
@@ -11,7 +14,10 @@ use crate::sql::{Tx, params};
 const KEEP: &str = "INSERT INTO policies (version, sources, loaded_by, loaded_at) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (version) DO UPDATE SET loaded_by = excluded.loaded_by, loaded_at = excluded.loaded_at";
 const BY_VERSION: &str = "SELECT version, sources, loaded_by, loaded_at FROM policies WHERE version = ?1";
-const HISTORY: &str = "SELECT version, sources, loaded_by, loaded_at FROM policies ORDER BY loaded_at DESC LIMIT ?1";
+const ACTIVATED: &str = "INSERT INTO policy_activations (node, number, version, loaded_by, loaded_at) VALUES (?1, \
+     (SELECT COALESCE(MAX(number), 0) + 1 FROM policy_activations WHERE node = ?1), ?2, ?3, ?4)";
+const HISTORY: &str = "SELECT a.version, p.sources, a.loaded_by, a.loaded_at FROM policy_activations a \
+     JOIN policies p ON p.version = a.version ORDER BY a.loaded_at DESC, a.number DESC LIMIT ?1";
 
 /// One set of policy files as it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +28,7 @@ pub struct PolicyRecord {
     pub sources: String,
     /// Who loaded it.
     pub by: Actor,
-    /// When it was last loaded.
+    /// When it was loaded.
     pub at: Timestamp,
 }
 
@@ -38,6 +44,7 @@ impl UseCase for InForce {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         desk.write(KEEP, params![self.version.as_str(), self.sources.as_str(), &self.by, now]);
+        desk.write(ACTIVATED, params![desk.node, self.version.as_str(), &self.by, now]);
         let mut fact = Fact::new("policy.loaded", self.by.clone());
         fact.policy = Some(self.version.clone());
         desk.record(fact);
@@ -55,7 +62,7 @@ impl Query for ByVersion {
     }
 }
 
-/// The latest rules first.
+/// Each time rules came into force, the latest first.
 pub(crate) struct History {
     pub limit: u32,
 }
@@ -89,7 +96,7 @@ impl Store {
         self.ask(ByVersion(version.to_owned())).await
     }
 
-    /// The rules that were in force, the latest first.
+    /// Each time rules came into force, the latest first.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -12,9 +12,11 @@ pub mod oracle;
 pub mod postgres;
 pub mod provider;
 pub mod sim;
+pub mod skipping;
 pub mod stub;
 pub mod world;
 
 pub use clock::ManualClock;
 pub use ids::{CountingIds, SeededEntropy, SeededIds};
+pub use skipping::skip;
 pub use world::World;

@@ -61,6 +61,9 @@ impl Stub {
     fn answer(&self, message: &Value) -> Option<Value> {
         let id = message.get("id")?.clone();
         let method = message.get("method").and_then(Value::as_str)?;
+        if self.kind == "stateless" {
+            return self.stateless(message, method, &id);
+        }
         let result = match method {
             "initialize" => json!({
                 "protocolVersion": message.pointer("/params/protocolVersion").cloned().unwrap_or_default(),
@@ -76,6 +79,40 @@ impl Stub {
             "ping" => json!({}),
             _ => return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}})),
         };
+        Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+    }
+
+    /// What a server answers that knows no handshake: every request has to say for itself what it is.
+    fn stateless(&self, message: &Value, method: &str, id: &Value) -> Option<Value> {
+        let no = |code: i32, data: Value| {
+            Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no", "data": data}}))
+        };
+        let meta = |name: &str| message.pointer(&format!("/params/_meta/io.modelcontextprotocol~1{name}"));
+        if meta("protocolVersion").and_then(Value::as_str) != Some("2026-07-28") {
+            return no(-32022, json!({"supported": ["2026-07-28"]}));
+        }
+        if meta("clientInfo").is_none() || meta("clientCapabilities").is_none() {
+            return no(-32602, Value::Null);
+        }
+        let mut result = match method {
+            "server/discover" => json!({
+                "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": true}},
+                "serverInfo": {"name": "stub", "version": "1"}, "ttlMs": 1000, "cacheScope": "private",
+            }),
+            "tools/list" => json!({"tools": self.tools(), "ttlMs": 1000, "cacheScope": "private"}),
+            "tools/call" => self.call(message),
+            // It stays open, and what changes is said meanwhile.
+            "subscriptions/listen" => {
+                return Some(json!({
+                    "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
+                        "_meta": {"io.modelcontextprotocol/subscriptionId": id},
+                        "notifications": {"toolsListChanged": true},
+                    },
+                }));
+            }
+            _ => return no(-32601, Value::Null),
+        };
+        result.as_object_mut().map(|result| result.insert("resultType".into(), json!("complete")));
         Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
 
@@ -98,9 +135,14 @@ impl Stub {
         };
         let mut lines = input.lines().map_while(Result::ok);
         let mut told = None;
+        // One without a handshake tells only who has asked to be told, and under which request.
+        let mut listener = None;
         while let Some(line) = lines.next() {
             let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
             let called = message.get("method").and_then(Value::as_str) == Some("tools/call");
+            if message.get("method").and_then(Value::as_str) == Some("subscriptions/listen") {
+                listener = message.get("id").cloned();
+            }
             match self.kind.as_str() {
                 "silent" if called => continue,
                 "dies" if called => std::process::exit(3),
@@ -153,8 +195,10 @@ impl Stub {
                 say(&answer);
             }
             let says = self.file.as_deref().and_then(|file| std::fs::read_to_string(file).ok());
-            if called && says != told && told.is_some() {
-                say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+            if called && says != told && told.is_some() && (self.kind != "stateless" || listener.is_some()) {
+                let meta = json!({"io.modelcontextprotocol/subscriptionId": listener});
+                let params = if listener.is_some() { json!({"_meta": meta}) } else { json!({}) };
+                say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params}));
             }
             told = says.or(told);
         }
@@ -171,11 +215,16 @@ impl Stub {
             for stream in listener.incoming().flatten() {
                 let mut reader = BufReader::new(stream);
                 while let Some((head, body)) = request(&mut reader) {
+                    let agrees = agree(&head, &body);
                     if let Ok(mut log) = log.lock() {
                         log.push(head + &String::from_utf8_lossy(&body));
                     }
                     let answer = serde_json::from_slice(&body).ok().and_then(|message| self.answer(&message));
                     let (status, kind, text) = match (answer, self.kind.as_str()) {
+                        // Of this one, a no is a status as well.
+                        (Some(answer), "stateless") if !agrees || answer.get("error").is_some() => {
+                            (400, "application/json", answer.to_string())
+                        }
                         (None, _) => (202, "application/json", String::new()),
                         (Some(answer), "streams") => {
                             let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
@@ -195,6 +244,19 @@ impl Stub {
         });
         (address, heard)
     }
+}
+
+/// Whether the headers of a request say what its body says.
+fn agree(head: &str, body: &[u8]) -> bool {
+    let message: Value = serde_json::from_slice(body).unwrap_or_default();
+    let header = |name: &str| {
+        let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+    };
+    let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    header("mcp-method") == text("/method")
+        && header("mcp-name") == text("/params/name")
+        && header("mcp-protocol-version") == text("/params/_meta/io.modelcontextprotocol~1protocolVersion")
 }
 
 /// One request of a connection that stays open.

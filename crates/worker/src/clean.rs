@@ -1,7 +1,7 @@
-//! `content.clean`: one item from outside, through all six stages.
+//! `content.clean`: one item from outside, through all six stages; `content.clean.many`: items of one source, in turn.
 //!
 //! Takes the bytes as its one attachment and what is said about them; gives the clean text, its JSON value if it is
-//! one, and what was found. Promise: nothing said about the sender reaches the injection stage; what a stage does not
+//! one, and what was found. The second asks the gateway for each item and hands over what it gave. Promise: nothing said about the sender reaches the injection stage; what a stage does not
 //! let through is named by its code and nothing of it is given.
 
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluice_content::finding::scale;
 use sluice_content::stages::{Envelope, Place};
 use sluice_content::{Clean, Finding, Plan, Raw, clean};
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::protocol::{Exchange, Job, Reply};
 
 use crate::net::Gate;
 use crate::registry::{Done, Fault, Kind};
@@ -57,40 +57,80 @@ impl Kind for Cleaning {
     }
 
     fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        let wrong = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
-        let task: Task = serde_json::from_value(job.payload).map_err(|_| wrong("not a job of cleaning"))?;
         let [bytes] = job.attachments.as_slice() else { return Err(wrong("one attachment belongs to this job")) };
-        let envelope = task.envelope.map(Label::envelope).transpose().map_err(wrong)?;
-        let plan = Plan { place: Place::Text, envelope, ..Plan::default() };
-        let mut raw = Raw::new(bytes);
-        if let Some(declared) = &task.declared {
-            raw = raw.declared(declared);
-        }
-        let cleaned = match clean(raw, &plan) {
-            Ok(cleaned) => cleaned,
-            // Not an error of ours: the gateway decides what becomes of an item that a stage refused.
-            Err(refused) => return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() }),
-        };
-        let beside = match task.beside.as_deref().map(|text| clean(Raw::new(text.as_bytes()), &Plan::default())) {
-            Some(Err(refused)) => {
-                return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() });
-            }
-            Some(Ok(beside)) => Some(beside),
-            None => None,
-        };
-        let all = || [Some(&cleaned), beside.as_ref()].into_iter().flatten();
-        let score = all().map(Clean::score).fold(0.0, f32::max);
-        let mut heaviest: Vec<&Finding> = all().flat_map(Clean::findings).collect();
-        let found = heaviest.len();
-        heaviest.sort_by(|one, other| other.score.total_cmp(&one.score));
-        let findings: Vec<Value> = heaviest.iter().take(REPORTED).map(|finding| shown(finding)).collect();
-        let payload = json!({
-            "score": score, "found": found, "findings": findings, "json": cleaned.value().is_some(),
-        });
-        let mut attachments = vec![cleaned.text().as_bytes().to_vec()];
-        attachments.extend(cleaned.value().map(|value| value.to_string().into_bytes()));
-        Ok(Done { payload, attachments })
+        read(job.payload, bytes)
     }
+}
+
+/// Cleans one item after the other, all of one source.
+#[derive(Debug)]
+pub(crate) struct Reading;
+
+impl Kind for Reading {
+    fn name(&self) -> &'static str {
+        "content.clean.many"
+    }
+
+    fn about(&self) -> &'static str {
+        "reads items of one source through the six stages, one after the other"
+    }
+
+    fn perform(&self, _: Job, gate: &mut Gate<'_>) -> Result<Done, Fault> {
+        loop {
+            let next = Exchange {
+                ticket: String::new(),
+                method: "NEXT".into(),
+                path: "/".into(),
+                headers: Vec::new(),
+                body: Vec::new(),
+            };
+            // Nothing more to read is the end, and a good one.
+            let Reply::Answer { headers, body, .. } = gate.exchange(next)? else { return Ok(Done::default()) };
+            let task = headers.first().map(|(_, task)| task.as_str()).unwrap_or_default();
+            let task = serde_json::from_str(task).map_err(|_| wrong("not a job of cleaning"))?;
+            let Done { payload, attachments } = read(task, &body)?;
+            gate.item(payload, attachments)?;
+        }
+    }
+}
+
+fn wrong(text: &str) -> Fault {
+    Fault { code: "worker.job", text: text.to_owned() }
+}
+
+/// One item, as a job says.
+fn read(task: Value, bytes: &[u8]) -> Result<Done, Fault> {
+    let task: Task = serde_json::from_value(task).map_err(|_| wrong("not a job of cleaning"))?;
+    let envelope = task.envelope.map(Label::envelope).transpose().map_err(wrong)?;
+    let plan = Plan { place: Place::Text, envelope, ..Plan::default() };
+    let mut raw = Raw::new(bytes);
+    if let Some(declared) = &task.declared {
+        raw = raw.declared(declared);
+    }
+    let cleaned = match clean(raw, &plan) {
+        Ok(cleaned) => cleaned,
+        // Not an error of ours: the gateway decides what becomes of an item that a stage refused.
+        Err(refused) => return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() }),
+    };
+    let beside = match task.beside.as_deref().map(|text| clean(Raw::new(text.as_bytes()), &Plan::default())) {
+        Some(Err(refused)) => {
+            return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() });
+        }
+        Some(Ok(beside)) => Some(beside),
+        None => None,
+    };
+    let all = || [Some(&cleaned), beside.as_ref()].into_iter().flatten();
+    let score = all().map(Clean::score).fold(0.0, f32::max);
+    let mut heaviest: Vec<&Finding> = all().flat_map(Clean::findings).collect();
+    let found = heaviest.len();
+    heaviest.sort_by(|one, other| other.score.total_cmp(&one.score));
+    let findings: Vec<Value> = heaviest.iter().take(REPORTED).map(|finding| shown(finding)).collect();
+    let payload = json!({
+        "score": score, "found": found, "findings": findings, "json": cleaned.value().is_some(),
+    });
+    let mut attachments = vec![cleaned.text().as_bytes().to_vec()];
+    attachments.extend(cleaned.value().map(|value| value.to_string().into_bytes()));
+    Ok(Done { payload, attachments })
 }
 
 /// A finding, with its weight on the scale from nought to one.

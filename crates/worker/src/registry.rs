@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluice_sandbox::protocol::Job;
 
 use crate::adapter::{AdapterDescribe, AdapterRun};
-use crate::clean::Cleaning;
+use crate::clean::{Cleaning, Reading};
 use crate::definitions::Definitions;
 use crate::describe::Describe;
 use crate::echo::Echo;
@@ -17,7 +17,7 @@ use crate::reply::ReplyRead;
 
 /// Every kind, by name.
 pub const ALL: &[&dyn Kind] =
-    &[&Describe, &Echo, &Cleaning, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun, &ReplyRead];
+    &[&Describe, &Echo, &Cleaning, &Reading, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun, &ReplyRead];
 
 /// One kind of job.
 pub trait Kind: Sync {

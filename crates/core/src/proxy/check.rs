@@ -159,20 +159,11 @@ fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
 
 /// A schema must describe, and describe here: no schema fetched from elsewhere.
 fn check_schema(schema: &Value, place: &str, flaws: &mut Flaws) {
-    let Value::Object(fields) = schema else {
+    if !schema.is_object() {
         return flaws.add("proxy.no_schema", place, "the schema is an object that names a `type`");
-    };
-    let describes =
-        ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"].iter().any(|key| fields.contains_key(*key));
-    if !describes {
-        flaws.add("proxy.no_schema", place, "a schema without `type` allows anything");
     }
-    let of_object = fields.get("type").and_then(Value::as_str) == Some("object");
-    if of_object && !fields.contains_key("properties") {
-        flaws.add("proxy.no_schema", place, "an object without `properties` allows anything");
-    }
-    if fields.get("type").and_then(Value::as_str) == Some("array") && !fields.contains_key("items") {
-        flaws.add("proxy.no_schema", place, "an array without `items` allows anything");
+    if let Some(why) = looseness(schema) {
+        flaws.add("proxy.no_schema", place, why);
     }
     let mut waiting = vec![schema];
     while let Some(value) = waiting.pop() {
@@ -191,6 +182,45 @@ fn check_schema(schema: &Value, place: &str, flaws: &mut Flaws) {
     }
 }
 
+/// Where a schema allows anything, at whatever depth. What no schema describes would reach an agent as it came.
+fn looseness(schema: &Value) -> Option<&'static str> {
+    let fields = match schema {
+        Value::Bool(false) => return None,
+        Value::Object(fields) => fields,
+        _ => return Some("`true` in a schema allows anything"),
+    };
+    if ["enum", "const", "$ref"].iter().any(|key| fields.contains_key(*key)) {
+        return None;
+    }
+    let branches = |key: &str| fields.get(key).and_then(Value::as_array).map(Vec::as_slice);
+    let Some(kind) = fields.get("type") else {
+        let any = branches("anyOf").or_else(|| branches("oneOf"));
+        let all = branches("allOf").filter(|all| all.iter().any(|branch| looseness(branch).is_none()));
+        return match (any, all) {
+            (_, Some(_)) => None,
+            (Some(branches), None) if !branches.is_empty() => branches.iter().find_map(looseness),
+            _ => Some("a schema without `type` allows anything"),
+        };
+    };
+    let is = |word: &str| kind == word || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == word));
+    if is("object") {
+        let Some(Value::Object(properties)) = fields.get("properties") else {
+            return Some("an object without `properties` allows anything");
+        };
+        let others = ["additionalProperties", "unevaluatedProperties"].iter().filter_map(|key| fields.get(*key));
+        let patterns = fields.get("patternProperties").and_then(Value::as_object);
+        let all = properties.values().chain(others).chain(patterns.into_iter().flat_map(|named| named.values()));
+        if let Some(why) = all.into_iter().find_map(looseness) {
+            return Some(why);
+        }
+    }
+    if is("array") {
+        let Some(items) = fields.get("items") else { return Some("an array without `items` allows anything") };
+        return std::iter::once(items).chain(branches("prefixItems").unwrap_or_default()).find_map(looseness);
+    }
+    None
+}
+
 /// Every place that is filled, in path, query and body.
 fn places(operation: &Operation) -> BTreeSet<String> {
     operation
@@ -207,9 +237,9 @@ fn places(operation: &Operation) -> BTreeSet<String> {
 /// A value written down under a name that means a credential. What else looks like a secret is found by the
 /// leak scan, which is asked about every literal too.
 fn secrets(operation: &Operation, place: &str, flaws: &mut Flaws) {
-    for (name, text) in operation.texts() {
+    for (name, text) in operation.literals() {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-        let literal = pieces(text).iter().any(|piece| matches!(piece, Piece::Literal(_)));
+        let literal = pieces(&text).iter().any(|piece| matches!(piece, Piece::Literal(_)));
         if literal && SECRET_WORDS.iter().any(|word| plain.contains(word)) {
             let text = format!("`{name}` looks like a credential; put it in the vault and name it as `credential`");
             flaws.add("proxy.secret", place, text);
@@ -218,6 +248,28 @@ fn secrets(operation: &Operation, place: &str, flaws: &mut Flaws) {
 }
 
 impl Operation {
+    /// Everything that is written down for the request and could be a secret, with the name of its field: texts, numbers,
+    /// and the names themselves.
+    #[must_use]
+    pub fn literals(&self) -> Vec<(String, String)> {
+        let mut found: Vec<(String, String)> =
+            self.texts().into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+        found.extend(self.query.keys().map(|name| ("query".to_owned(), name.clone())));
+        let mut waiting: Vec<(&str, &Value)> = self.body.iter().map(|body| ("body", body)).collect();
+        while let Some((name, value)) = waiting.pop() {
+            match value {
+                Value::Number(number) => found.push((name.to_owned(), number.to_string())),
+                Value::Array(items) => waiting.extend(items.iter().map(|item| (name, item))),
+                Value::Object(fields) => {
+                    found.extend(fields.keys().map(|key| ("body".to_owned(), key.clone())));
+                    waiting.extend(fields.iter().map(|(name, value)| (name.as_str(), value)));
+                }
+                Value::Null | Value::Bool(_) | Value::String(_) => {}
+            }
+        }
+        found
+    }
+
     /// Every text that is written down for the request, with the name of its field.
     #[must_use]
     pub fn texts(&self) -> Vec<(&str, &str)> {
@@ -276,6 +328,36 @@ mod tests {
             swap("properties: {id: {type: string, maxLength: 40}}", "properties: {id: {$ref: \"https://x/y\"}}"),
             ["proxy.remote_schema"]
         );
+        for loose in [
+            "{anyOf: [{}]}",
+            "{anyOf: [{type: string}, true]}",
+            "{allOf: [{minProperties: 1}]}",
+            "{type: [object, string]}",
+            "{type: object, properties: {posts: {}}}",
+            "{type: object, properties: {posts: {type: array}}}",
+            "{type: array, items: {}}",
+            "{type: array, items: {type: object, properties: {}, additionalProperties: true}}",
+            "{type: object, properties: {}, patternProperties: {\".*\": {}}}",
+        ] {
+            assert_eq!(
+                swap("{type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", loose),
+                ["proxy.no_schema"],
+                "{loose}"
+            );
+        }
+        for tight in [
+            "{anyOf: [{type: string}, {const: 1}]}",
+            "{allOf: [{minLength: 1}, {type: string}]}",
+            "{type: object, properties: {}, additionalProperties: {type: number}}",
+            "{type: array, items: {enum: [a, b]}}",
+        ] {
+            let none: [&str; 0] = [];
+            assert_eq!(
+                swap("{type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", tight),
+                none,
+                "{tight}"
+            );
+        }
         assert_eq!(swap("https://api", "http://api"), ["proxy.not_https"]);
         assert_eq!(swap("https://api.moltbook.example/v1", "https://ana:pw@api.example"), ["proxy.no_allow_list"]);
         assert_eq!(

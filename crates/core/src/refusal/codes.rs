@@ -83,6 +83,9 @@ codes! {
     DoorTooLarge = "door.too_large", 413, AfterChange,
         "the request is larger than this door accepts",
         "send less in one call, or refer to stored items by their ids";
+    DoorHeadTooLarge = "door.head_too_large", 431, AfterChange,
+        "the address and headers of the request are longer than this door accepts",
+        "send fewer or shorter headers; content belongs into the body";
     DoorTooSlow = "door.too_slow", 408, SafeToRepeat,
         "the request did not arrive in time",
         "send it again with the same idempotency key";
@@ -107,6 +110,9 @@ codes! {
     DoorHeaders = "door.headers", 400, AfterChange,
         "a header is missing or contradicts the body",
         "make headers and body say the same";
+    DoorParameter = "door.parameter", 422, AfterChange,
+        "the request asks for something that cannot be asked for here",
+        "use what the description of this address names";
     DoorVersion = "door.version", 400, AfterChange,
         "this protocol version is not spoken here",
         "use one of the versions the gateway offers";
@@ -267,7 +273,7 @@ codes! {
 
     // Hold: a write that waits.
     HoldTooLate = "hold.too_late", 409, Never,
-        "the write has already started and can no longer be cancelled",
+        "the write has started or is over, so this can no longer be done to it",
         "read its state; if it can be undone, ask for the rollback";
     HoldNotYet = "hold.not_yet", 409, secs(30),
         "the write may not move yet",
@@ -323,6 +329,9 @@ codes! {
     ExecuteSecondHandle = "execute.second_handle", 409, AfterPerson,
         "the write already has a handle at the service and must not get a second one",
         "stop and tell your user; a second handle could act twice";
+    ExecuteOutOfTime = "execute.out_of_time", 503, secs(60),
+        "preparing the write took longer than its claim lasts; nothing was sent",
+        "nothing to do: it is tried again by itself";
     ExecuteReconnect = "execute.reconnect", 503, AfterPerson,
         "the service no longer accepts our credential",
         "tell your user that the account has to be connected again";

@@ -7,6 +7,7 @@
 use sluice_content::leak::Part;
 use sluice_core::Action;
 use sluice_core::approval::card;
+use sluice_store::Message;
 
 use super::telegram;
 use crate::Gateway;
@@ -63,6 +64,25 @@ pub fn of(gw: &Gateway, question: &Question, room: usize) -> Sight {
             withheld: Some(findings),
         },
     }
+}
+
+/// What a message that is no question says, on a few lines: how bad, about what, and in words if those may leave.
+#[must_use]
+pub fn news(gw: &Gateway, message: &Message) -> String {
+    let said = |key: &str| message.body.get(key).and_then(serde_json::Value::as_str);
+    let about = ["proxy", "service", "mount", "agent", "secret"].into_iter().find_map(|key| Some((key, said(key)?)));
+    let words = ["text", "why", "reason"].into_iter().find_map(said);
+    let mut text = format!("{}: {}", message.severity.as_str(), message.topic);
+    if let Some((key, name)) = about {
+        text.push_str(&format!(" ({key} {})", card::visible(name)));
+    }
+    if let Some(words) = words {
+        let words: String = card::visible(words).chars().take(400).collect();
+        let parts = [Part::new("text", words.as_str())];
+        text.push('\n');
+        text.push_str(if leak::preview(gw, &parts).is_ok() { &words } else { "what it says must not leave" });
+    }
+    text + "\nSee: sluice alerts list"
 }
 
 /// What must not leave, if there is any: pattern ids, and what the record gets.

@@ -39,6 +39,9 @@ section! {
         /// carry a link to a page that shows the question and asks again. The page may approve what the channel the
         /// link came over may.
         page: Option<BaseUrl> = None,
+        /// Whether clients that can show an address to whoever sits at them get one for a call that waits for a
+        /// person. The page behind it, at `page`, says how the call stands and decides nothing.
+        elicit: bool = false,
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn stop_address(general: &General, reader: &mut Reader<'_>) -> Option
 /// Both files of a certificate, or none.
 pub(crate) fn tls(files: &TlsFiles, reader: &mut Reader<'_>) -> Option<Tls> {
     match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone() }),
+        (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone(), ca_file: files.ca_file.clone() }),
         (None, None) => None,
         (cert, _) => {
             let (has, lacks) = if cert.is_some() { ("tls.cert", "tls.key") } else { ("tls.key", "tls.cert") };

@@ -10,7 +10,8 @@ section! {
     Connected at "services" {
         /// Services by name, each with `adapter` (its own name unless said), `client_id` (as what we are registered with
         /// the provider) and, where it differs from the adapter's own: `api`, `authorize`, `token`, `revoke` (addresses)
-        /// and `scopes`. The client's secret is not written here: `sluice connect NAME --client-secret-file FILE` puts it
+        /// and `scopes`. An adapter of others is named by `program`, its whole path, and by `read`, a list of what it has
+        /// to read beside it and the folders of the system (its interpreter, say); see adapters.md. The client's secret is not written here: `sluice connect NAME --client-secret-file FILE` puts it
         /// into the vault as `service/NAME/client`.
         connections: Accounts = Accounts::default(),
         /// How often the copy of a connected service is brought up to date.

@@ -45,7 +45,7 @@ section! {
         /// `folder`, `files: {read: […], write: […]}`, `network: [hosts]`, `memory` (1GiB)) or `url` (with `http`,
         /// `secret`, `credential`, `per_minute`), and, where it differs: `allow_addresses` (none), `timeout` (30s),
         /// `start_timeout` (20s), `recheck` (5m), `at_once` (8), `tools` (500), `max_answer` (1MiB), `delay` (30s),
-        /// `trust_hints` (true). A value of `env` that reads `vault:NAME` comes from the vault.
+        /// `trust_hints` (true), `keep_reader` (false). A value of `env` that reads `vault:NAME` comes from the vault.
         mounts: Mounts = Mounts::default(),
     }
 }

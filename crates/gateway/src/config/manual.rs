@@ -111,8 +111,8 @@ pub fn markdown() -> String {
          file over the default; `sluice config show --origin` says which one won. Every key has a variable: \
          upper case, `__` for the dot. Lists are separated by commas there. An empty variable counts as not set; \
          an unknown key or variable is an error. `SLUICE_DATABASE_URL` and `SLUICE_DATABASE_URL_FILE` are accepted \
-         too. `SLUICE_CONFIG`, `SLUICE_URL`, `SLUICE_TOKEN`, `SLUICE_TOKEN_FILE` and `SLUICE_PAGER` belong to the \
-         command line.\n\n\
+         too. `SLUICE_CONFIG`, `SLUICE_URL`, `SLUICE_CA_FILE`, `SLUICE_TOKEN`, `SLUICE_TOKEN_FILE` and `SLUICE_PAGER` belong \
+         to the command line.\n\n\
          Durations are written `30s`, `10m`, `24h`, `7d`; sizes `1MB` (a million bytes) or `1MiB`. Relative paths of \
          the file begin at its folder, those of variables and flags where the program was started. \
          [`sluice.schema.json`](sluice.schema.json) completes and checks the file in an editor.\n",

@@ -42,6 +42,8 @@ pub struct Mount {
     pub delay: Span,
     /// Whether its word counts that a tool only reads.
     pub trust_hints: bool,
+    /// Whether one reader may read all its answers to one conversation.
+    pub keep_reader: bool,
 }
 
 /// How a server is reached.
@@ -109,7 +111,7 @@ pub struct Address {
     pub per_minute: Option<u32>,
 }
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "command",
     "args",
     "env",
@@ -131,6 +133,7 @@ const KEYS: [&str; 21] = [
     "max_answer",
     "delay",
     "trust_hints",
+    "keep_reader",
 ];
 /// Names that mean something else in capabilities.
 const OURS: [&str; 6] = ["check", "custom", "mount", "proxy", "sluice", "inbox"];
@@ -182,12 +185,12 @@ impl Setting for Mounts {
                 "per_minute": {"type": "integer", "minimum": 1}, "timeout": Span::shape(), "start_timeout": Span::shape(),
                 "recheck": Span::shape(), "at_once": {"type": "integer", "minimum": 1, "maximum": 64},
                 "tools": {"type": "integer", "minimum": 1, "maximum": 2000}, "max_answer": Size::shape(),
-                "delay": Span::shape(), "trust_hints": bool::shape()}}})
+                "delay": Span::shape(), "trust_hints": bool::shape(), "keep_reader": bool::shape()}}})
     }
 }
 
 /// Names of the gateway's own services.
-fn taken() -> BTreeSet<String> {
+pub(super) fn taken() -> BTreeSet<String> {
     let first = |name: &str| name.split(['.', ':']).next().unwrap_or_default().to_owned();
     let builtin = Catalogue::builtin().unwrap_or_default();
     let names = builtin.iter().map(|capability| first(capability.name.as_str()));
@@ -256,6 +259,7 @@ fn shown(mount: &Mount) -> Value {
         map.insert("max_answer".into(), mount.max_answer.shown());
         map.insert("delay".into(), mount.delay.shown());
         map.insert("trust_hints".into(), json!(mount.trust_hints));
+        map.insert("keep_reader".into(), json!(mount.keep_reader));
     }
     all
 }
@@ -286,6 +290,7 @@ fn mount(name: &str, node: &Node, base: &Path) -> Result<Mount, Bad> {
         max_answer: Size::from_kib(1024),
         delay: Span::from_secs(30),
         trust_hints: true,
+        keep_reader: false,
     };
     let empty =
         Address { url: String::new(), http: false, credential: None, allow_addresses: Vec::new(), per_minute: None };
@@ -389,6 +394,7 @@ fn one(made: &mut Mount, written: &mut Written, key: &str, value: &Node, base: &
         }
         "delay" => within(value, base, Span::ZERO..=Span::from_hours(24)).map(|read| made.delay = read),
         "trust_hints" => bool::from_node(value, base).map(|read| made.trust_hints = read),
+        "keep_reader" => bool::from_node(value, base).map(|read| made.keep_reader = read),
         _ => return None,
     })
     .inspect(|_| {

@@ -16,8 +16,9 @@ use super::setting::{Bad, Bounded, Setting};
 /// What every variable of ours starts with.
 const PREFIX: &str = "SLUICE_";
 /// Variables of the command line and of tests.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "SLUICE_URL",
+    "SLUICE_CA_FILE",
     "SLUICE_TOKEN",
     "SLUICE_TOKEN_FILE",
     "SLUICE_AGENT_KEY",

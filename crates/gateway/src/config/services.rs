@@ -1,11 +1,12 @@
 //! Services people can connect: by which adapter, where they are, and as what we are known there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use sluice_core::ServiceName;
 use sluice_core::policy::reading::{Kind, Node, closest, escape};
 
+use super::mounts::{is_name, skeleton, taken};
 use super::setting::{Bad, Setting};
 use crate::egress::Target;
 
@@ -32,9 +33,23 @@ pub struct Account {
     pub client_id: Option<String>,
     /// What is asked for.
     pub scopes: Vec<String>,
+    /// The adapter's program, if it is one of others.
+    pub program: Option<AdapterProgram>,
 }
 
-const KEYS: [&str; 7] = ["adapter", "api", "authorize", "token", "revoke", "client_id", "scopes"];
+/// An adapter that is a program of others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AdapterProgram {
+    /// Its whole path.
+    pub path: PathBuf,
+    /// What else it may read.
+    pub read: Vec<PathBuf>,
+}
+
+/// Adapters that are part of the gateway.
+const OWN: [&str; 1] = ["gmail"];
+
+const KEYS: [&str; 9] = ["adapter", "api", "authorize", "token", "revoke", "client_id", "scopes", "program", "read"];
 
 impl Account {
     /// With everything the adapter's own.
@@ -42,7 +57,7 @@ impl Account {
     pub fn new(name: ServiceName) -> Self {
         let adapter = name.to_string();
         let (api, authorize, token, revoke, client_id) = (None, None, None, None, None);
-        Self { name, adapter, api, authorize, token, revoke, client_id, scopes: Vec::new() }
+        Self { name, adapter, api, authorize, token, revoke, client_id, scopes: Vec::new(), program: None }
     }
 }
 
@@ -51,6 +66,13 @@ impl Accounts {
     #[must_use]
     pub fn get(&self, name: &ServiceName) -> Option<&Account> {
         self.0.iter().find(|account| account.name == *name)
+    }
+
+    /// The program of an adapter, if it is one of others.
+    #[must_use]
+    pub fn program(&self, adapter: &str) -> Option<&AdapterProgram> {
+        let ours = self.0.iter().filter(|account| account.adapter == adapter);
+        ours.filter_map(|account| account.program.as_ref()).next()
     }
 }
 
@@ -63,19 +85,25 @@ impl Setting for Accounts {
 
     fn from_node(node: &Node, _: &Path) -> Result<Self, Bad> {
         let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
-        let mut accounts = Vec::new();
+        let mut accounts: Vec<Account> = Vec::new();
         for (key, value) in entries {
             let name = ServiceName::new(key.text.as_str()).map_err(|why| {
                 Bad::new(format!("cannot use `{}`", escape(&key.text))).hint(why.to_string()).at(key.place)
             })?;
-            accounts.push(account(name, value)?);
+            let made = account(name, value)?;
+            let twin = accounts.iter().find(|one| one.adapter == made.adapter && one.program != made.program);
+            if let Some(twin) = twin {
+                let bad = Bad::new(format!("the adapter `{}` is another program in `{}`", made.adapter, twin.name));
+                return Err(bad.at(key.place));
+            }
+            accounts.push(made);
         }
         Ok(Self(accounts))
     }
 
     fn shown(&self) -> Value {
         let one = |account: &Account| {
-            let Account { name, adapter, api, authorize, token, revoke, client_id, scopes } = account;
+            let Account { name, adapter, api, authorize, token, revoke, client_id, scopes, program } = account;
             let mut all = Map::new();
             all.insert("adapter".into(), json!(adapter));
             let texts = [
@@ -91,6 +119,10 @@ impl Setting for Accounts {
             if !scopes.is_empty() {
                 all.insert("scopes".into(), json!(scopes));
             }
+            if let Some(AdapterProgram { path, read }) = program {
+                all.insert("program".into(), json!(path));
+                all.insert("read".into(), json!(read));
+            }
             (name.to_string(), Value::Object(all))
         };
         Value::Object(self.0.iter().map(one).collect())
@@ -101,7 +133,8 @@ impl Setting for Accounts {
         json!({"type": "object", "additionalProperties": {
             "type": ["object", "null"], "additionalProperties": false, "properties": {
                 "adapter": text, "api": text, "authorize": text, "token": text, "revoke": text, "client_id": text,
-                "scopes": {"type": "array", "items": {"type": "string"}}}}})
+                "scopes": {"type": "array", "items": {"type": "string"}}, "program": text,
+                "read": {"type": "array", "items": {"type": "string"}}}}})
     }
 }
 
@@ -112,6 +145,7 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
         Kind::Null => return Ok(made),
         _ => return Err(Bad::new("must be a map").at(node.place)),
     };
+    let mut read = None;
     for (key, value) in entries {
         let read = match key.text.as_str() {
             "adapter" => plain(value).map(|text| made.adapter = text),
@@ -121,6 +155,8 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
             "token" => address(value).map(|text| made.token = Some(text)),
             "revoke" => address(value).map(|text| made.revoke = Some(text)),
             "scopes" => scopes(value).map(|list| made.scopes = list),
+            "program" => whole_path(value).map(|path| made.program = Some(AdapterProgram { path, read: Vec::new() })),
+            "read" => paths(value).map(|list| read = Some((list, key.place))),
             "client_secret" => {
                 let bad = Bad::new("has no key `client_secret`: a secret is not written into a file of settings");
                 return Err(bad.hint("sluice connect NAME --client-secret-file FILE").at(key.place));
@@ -133,7 +169,29 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
         };
         read.map_err(|bad| Bad { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
     }
+    match (&mut made.program, read) {
+        (None, None) => return Ok(made),
+        (None, Some((_, place))) => return Err(Bad::new("has `read` without a `program` that reads it").at(place)),
+        (Some(program), read) => program.read = read.map(|(list, _)| list).unwrap_or_default(),
+    }
+    // SECURITY: the adapter's name is what its capabilities begin with, and it is the operator's word, not the program's.
+    let like = |own: &str| skeleton(own) == skeleton(&made.adapter);
+    if !is_name(&made.adapter) || OWN.into_iter().any(like) || taken().iter().any(|own| like(own)) {
+        let bad = Bad::new(format!("cannot use `{}` as the name of a program's adapter", escape(&made.adapter)));
+        let hint = "1 to 32 of a-z, 0-9, `_` and `-`, a letter first, and unlike every service of the gateway itself";
+        return Err(bad.hint(hint).at(node.place));
+    }
     Ok(made)
+}
+
+fn whole_path(node: &Node) -> Result<PathBuf, Bad> {
+    let path = PathBuf::from(plain(node)?);
+    if path.is_absolute() { Ok(path) } else { Err(Bad::new("must be a whole path, beginning with a slash")) }
+}
+
+fn paths(node: &Node) -> Result<Vec<PathBuf>, Bad> {
+    let Kind::List(items) = &node.kind else { return Err(Bad::new("must be a list of paths")) };
+    items.iter().map(|item| whole_path(item).map_err(|bad| bad.at(item.place))).collect()
 }
 
 fn plain(node: &Node) -> Result<String, Bad> {

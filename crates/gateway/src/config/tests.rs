@@ -142,9 +142,16 @@ fn every_problem_of_every_layer_is_said_at_once() {
 #[test]
 fn variables_of_the_command_line_and_of_tests_are_not_ours() {
     let mut world = World::new("");
-    for name in
-        ["SLUICE_URL", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_PAGER", "SLUICE_CONFIG", "SLUICE_TEST_X", "PATH"]
-    {
+    for name in [
+        "SLUICE_URL",
+        "SLUICE_CA_FILE",
+        "SLUICE_TOKEN",
+        "SLUICE_TOKEN_FILE",
+        "SLUICE_PAGER",
+        "SLUICE_CONFIG",
+        "SLUICE_TEST_X",
+        "PATH",
+    ] {
         world = world.env(name, "x");
     }
     world.env("SLUICE_NODE", "").good();
@@ -367,6 +374,11 @@ fn a_service_is_described_by_addresses_and_never_by_a_secret() {
         ("authorize: javascript:alert(1)", "authorize"),
         ("tokens: https://provider.example/token", "did you mean `token`?"),
         ("scopes: mail", "must be a list"),
+        ("program: bin/gmail", "whole path"),
+        ("program: /opt/gmail", "cannot use `gmail`"),
+        ("{program: /opt/x, adapter: emai1}", "cannot use `emai1`"),
+        ("{program: /opt/x, adapter: filesystem}", "cannot use `filesystem`"),
+        ("read: [/opt]", "without a `program`"),
     ] {
         let yaml = format!("services:\n  connections:\n    gmail:\n      {line}\n");
         let refused = World::new(&yaml).said();

@@ -11,6 +11,9 @@ section! {
         cert: Option<PathBuf> = None,
         /// Private key (PEM). Nobody but the gateway may read it.
         key: Option<PathBuf> = None,
+        /// Certificates (PEM) by which the command line recognises the gateway, where the chain of `cert` ends in an
+        /// authority of your own. `SLUICE_CA_FILE` says the same to the command line alone.
+        ca_file: Option<PathBuf> = None,
     }
 }
 
@@ -21,4 +24,6 @@ pub struct Tls {
     pub cert: PathBuf,
     /// Private key.
     pub key: PathBuf,
+    /// What the command line recognises it by.
+    pub ca_file: Option<PathBuf>,
 }

@@ -179,13 +179,15 @@ impl Connections {
             handle: Handle::current(),
             origin: origin(line),
             changed: false,
+            acted: false,
             unauthorized: false,
             changes: errand.copies.then(Vec::new),
             counted: 0,
             again: None,
             opening: None,
         };
-        let (end, host) = self.ground.workers.run(order, host).await.map_err(|error| {
+        let program = line.manifest.foreign.as_ref().map(|foreign| &foreign.program);
+        let (end, host) = self.start(program, order, host).await.map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
             NotGiven::before(Refusal::new(code).with_text(&error.to_string()))
         })?;
@@ -197,12 +199,16 @@ impl Connections {
         match end {
             End::Clean(done) => match done.report.outcome {
                 Outcome::Done(said) => Ok(Given {
-                    answer: Answer::read(said),
+                    answer: match program {
+                        None => Answer::read(said),
+                        Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
+                    },
                     changes: host.changes.unwrap_or_default(),
                     counted: host.counted,
                     again: host.again,
                     unauthorized: host.unauthorized,
                 }),
+                Outcome::Failed { .. } if program.is_some() => Err(crashed("the adapter could not do it")),
                 Outcome::Failed { text, .. } => Err(crashed(&text)),
             },
             End::Crashed(crash) => {
@@ -214,6 +220,11 @@ impl Connections {
     }
 }
 
+/// Whether a service that answers so has done nothing.
+const fn refuses(status: u16) -> bool {
+    matches!(status, 400 | 401 | 403 | 404 | 405 | 406 | 409 | 410 | 411..=422 | 429)
+}
+
 /// The gateway's side of one job.
 struct JobHost {
     egress: Arc<Egress>,
@@ -221,6 +232,8 @@ struct JobHost {
     origin: String,
     /// Whether a request that changes something may have left.
     changed: bool,
+    /// Whether such a request was not plainly refused: it may have had its effect.
+    acted: bool,
     unauthorized: bool,
     /// Changes of a copy; nothing where none is being made.
     changes: Option<Vec<Change>>,
@@ -247,6 +260,7 @@ impl Host for JobHost {
         match self.handle.block_on(async { egress.exchange(&ticket, request).await }) {
             Ok(Heard { status, headers, body, .. }) => {
                 self.changed |= !reads;
+                self.acted |= !reads && !refuses(status);
                 self.unauthorized |= status == 401;
                 Ok(Reply::Answer { status, headers, body: body.to_vec() })
             }
@@ -257,6 +271,7 @@ impl Host for JobHost {
                 }
                 let not_sent = !no.may_have_left();
                 self.changed |= !reads && !not_sent;
+                self.acted |= !reads && !not_sent;
                 let code = match &no {
                     EgressNo::Failed(Failed { what: What::TooLarge | What::Bomb, .. }) => "egress.too_large",
                     other => other.code().as_str(),

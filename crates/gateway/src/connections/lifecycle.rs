@@ -17,6 +17,7 @@ use super::answer::{SyncNo, Why};
 use super::job::Errand;
 use super::mail::MailService;
 use super::manifest::{self, Step};
+use super::program::ProgramService;
 use super::view::{ConnectionView, Receipt, Tested};
 use super::{Connect, Connections, Endpoints, Line, apart, sync, unknown};
 use crate::No;
@@ -58,7 +59,7 @@ impl Connections {
     /// # Errors
     /// When there is no such adapter, an address cannot be used, or another connection stands behind the same service.
     pub async fn begin(&self, connect: Connect) -> Result<ConnectionView, No> {
-        let Connect { name, adapter, endpoints, by } = connect;
+        let Connect { name, adapter, mut endpoints, by } = connect;
         // It names a folder and a secret.
         if name.as_str().starts_with('.') || name.as_str().len() > 40 {
             return Err(No::saying(
@@ -66,7 +67,9 @@ impl Connections {
                 "a connection has a short name that does not begin with a dot",
             ));
         }
+        self.ask_anew(&adapter);
         let manifest = self.manifest(&adapter).await?;
+        endpoints.adapter_print = manifest.foreign.as_ref().map(|foreign| foreign.print.clone());
         manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
         let new = NewConnection {
             name: name.clone(),
@@ -121,6 +124,11 @@ impl Connections {
         let row = self.step(name, ConnectionStep::SignedIn, account, by).await?;
         line.keep(row.clone());
         self.stand(&line).await?;
+        if line.manifest.foreign.is_some() {
+            // There is nothing to copy.
+            self.copied(&line).await?;
+            return self.view(line.row()).await;
+        }
         self.want(&line);
         self.view(row).await
     }
@@ -171,16 +179,22 @@ impl Connections {
         if row.state == ConnectionState::Disconnected {
             return Err(unknown(name));
         }
-        let line = self.line(name).await?;
+        // Its adapter may be gone or another by now: it is ended all the same.
+        let line = self.line(name).await.ok();
         let row = self.step(name, ConnectionStep::End, None, by.clone()).await?;
-        line.keep(row.clone());
+        if let Some(line) = &line {
+            line.keep(row.clone());
+        }
         self.gateway()?.withdraw(&row.service).await;
         let cancelled = self.cancel_all(&row.service, &by).await?;
         self.ground.egress.close(&Line::way(name)?);
         let secrets = self.revoke_all(name, &by).await?;
-        let messages = self.destroy(&line).await?;
+        let messages = match &line {
+            Some(line) => self.destroy(line).await?,
+            None => self.remove_files(name).map(|()| 0)?,
+        };
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        let capabilities = line.manifest.capabilities.clone();
+        let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
         Ok(Receipt { connection: name.clone(), account: row.account, cancelled, messages, secrets, capabilities })
     }
 
@@ -237,7 +251,12 @@ impl Connections {
             self.cancel_all(&row.service, &self.node()).await?;
         }
         self.revoke_all(&row.name, &self.node()).await?;
-        match std::fs::remove_dir_all(self.ground.folder.join(row.name.as_str())) {
+        self.remove_files(&row.name)
+    }
+
+    /// Deletes whatever a copy left on the disk.
+    fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
+        match std::fs::remove_dir_all(self.ground.folder.join(name.as_str())) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::Unavailable(Box::new(error)).into())
             }
@@ -280,6 +299,13 @@ impl Connections {
         let manifest = self.manifest(&row.adapter).await?;
         let endpoints: Endpoints =
             serde_json::from_value(row.endpoints.clone()).map_err(|_| No::new(Code::StoreDamaged))?;
+        let print = manifest.foreign.as_ref().map(|foreign| &foreign.print);
+        if print != endpoints.adapter_print.as_ref() {
+            // SECURITY: a person connected what it said then. A new release may offer or reach something else.
+            let text =
+                format!("the adapter of `{name}` says something else than when it was connected; connect it again");
+            return Err(No::saying(Code::StoreConflict, &text));
+        }
         let (target, base_path) = manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
         let mut way = manifest
             .way(Line::way(name)?, &target, &base_path)
@@ -308,6 +334,11 @@ impl Connections {
         // SECURITY: people may be asked there since it was connected.
         if let Some(no) = row.account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
             return Err(no.into());
+        }
+        if let Some(foreign) = &line.manifest.foreign {
+            let service: Arc<dyn Service> =
+                Arc::new(ProgramService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
+            return gw.offer(row.service, service, foreign.specs.clone()).await;
         }
         if line.copy().is_none() {
             let folder = self.ground.folder.join(row.name.as_str());

@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
-use sluice_core::hold::{Hold, HoldState, Permit};
+use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::mail::query::{self, Query};
 use sluice_core::mail::{Address, Mail};
@@ -18,8 +16,7 @@ use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, Timestamp}
 use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, Search};
 
 use super::attachments;
-use super::job::{Errand, Given, NotGiven};
-use super::manifest::Step;
+use super::write::{Load, Writer};
 use super::{Connections, Line, Manifest, apart};
 use crate::rooms::hold;
 use crate::services::{Along, Ask, Found, Performed, Prepared, Service, Trouble, Work};
@@ -159,30 +156,17 @@ impl MailService {
         Ok(())
     }
 
-    /// One job about a write.
-    async fn job(&self, hold: &Hold, step: Step, job: Value) -> Result<Given, NotGiven> {
-        self.job_with(hold, step, job, Vec::new()).await
-    }
-
-    /// One job about a write, and the files that go with it.
-    async fn job_with(&self, hold: &Hold, step: Step, job: Value, files: Vec<Vec<u8>>) -> Result<Given, NotGiven> {
-        let line = self.line().map_err(NotGiven::before)?;
-        if !line.state().is_at_work() {
-            let text = format!("the connection `{}` is {}", self.name, line.state());
-            return Err(NotGiven::before(Refusal::new(Code::ExecuteReconnect).with_text(&text)));
-        }
-        let capability = hold.action.capability().as_str();
-        let errand = Errand { capability, by: Actor::Agent(hold.agent().clone()), step, job, copies: false, files };
-        self.connections.ask(&line, &errand).await
+    fn writer(&self) -> Writer<'_> {
+        Writer { connections: &self.connections, name: &self.name }
     }
 
     /// A write in the adapter's words, and its files unless its handle holds them already. What is no longer there ends
     /// the write: nothing else may go out instead.
-    fn loaded(&self, hold: &Hold, handle: Option<&str>) -> Result<(Value, Vec<Vec<u8>>), Trouble> {
-        let mut write = write(hold);
+    fn loaded(&self, hold: &Hold, handle: Option<&str>) -> Result<Load, Trouble> {
+        let mut load = Load::bare(hold);
         let named = hold.action.arguments().get("attachments").and_then(Value::as_array);
         if handle.is_some() || named.is_none_or(Vec::is_empty) {
-            return Ok((write, Vec::new()));
+            return Ok(load);
         }
         let copy = self.copy().map_err(Trouble::NotDone)?;
         let files = attachments::files(&copy, hold.action.arguments()).map_err(|no| match no.code() {
@@ -196,26 +180,9 @@ impl MailService {
                 json!({"name": name, "media_type": about.media_type, "bytes": ""})
             })
             .collect();
-        put(&mut write, "blobs", blobs);
-        Ok((write, files.into_iter().map(|(_, bytes)| bytes).collect()))
-    }
-
-    /// A write our own way out stopped, because the service asked for quiet, is not tried before that is over.
-    fn put_off(&self, trouble: Trouble, again: Option<Timestamp>) -> Trouble {
-        match (trouble, again) {
-            (Trouble::NotDone(no), Some(again)) => {
-                let wait = again.since(self.connections.ground.clock.now());
-                Trouble::NotDone(Refusal::new(Code::EgressLimit).with_text(no.text()).retry_after(wait))
-            }
-            (other, _) => other,
-        }
-    }
-
-    /// The service is now ahead of its copy.
-    fn changed(&self) {
-        if let Ok(line) = self.line() {
-            self.connections.want(&line);
-        }
+        put(&mut load.write, "blobs", blobs);
+        load.files = files.into_iter().map(|(_, bytes)| bytes).collect();
+        Ok(load)
     }
 
     /// Stops a write of the same agent at the same service.
@@ -237,21 +204,6 @@ impl MailService {
 fn cancelled(id: HoldId) -> Performed {
     let result = json!({"buffer_id": id, "status": "cancelled"});
     Performed { receipt: format!("cancelled {id}"), result, after: None, undo_until: None }
-}
-
-/// A write in the adapter's words. Its time is that of its admission: the same for every attempt.
-fn write(hold: &Hold) -> Value {
-    json!({
-        "op": hold.id, "capability": hold.action.capability(), "arguments": hold.action.arguments(),
-        "at": hold.admitted_at.as_millis(), "blobs": [],
-    })
-}
-
-fn receipt(done: &Hold) -> &str {
-    match &done.state {
-        HoldState::Done { receipt, .. } => receipt,
-        _ => "",
-    }
 }
 
 pub(super) fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
@@ -341,13 +293,8 @@ impl Service for MailService {
             if hold.action.capability().as_str() == CANCEL {
                 return Ok(Prepared::default());
             }
-            let (write, files) = self.loaded(hold, hold.handle.as_deref())?;
-            let job = json!({"job": "prepare", "write": write, "handle": hold.handle});
-            match self.job_with(hold, Step::Prepare, job, files).await {
-                Ok(Given { answer, again, .. }) => answer.prepared().map_err(|trouble| self.put_off(trouble, again)),
-                // Whatever a preparation left behind is inert.
-                Err(not) => Err(Trouble::NotDone(not.refusal)),
-            }
+            let load = self.loaded(hold, hold.handle.as_deref())?;
+            self.writer().prepare(hold, load).await
         })
     }
 
@@ -361,14 +308,8 @@ impl Service for MailService {
             if hold.action.capability().as_str() == CANCEL {
                 return self.cancel(hold).await;
             }
-            let (write, files) = self.loaded(hold, permit.handle())?;
-            let job = json!({"job": "perform", "write": write, "handle": permit.handle()});
-            let done = match self.job_with(hold, Step::Effect, job, files).await {
-                Ok(Given { answer, again, .. }) => answer.done().map_err(|trouble| self.put_off(trouble, again)),
-                Err(not) => Err(not.trouble()),
-            };
-            self.changed();
-            done
+            let load = self.loaded(hold, permit.handle())?;
+            self.writer().perform(&permit, hold, load).await
         })
     }
 
@@ -378,38 +319,15 @@ impl Service for MailService {
                 // Cancelling twice is as good as once.
                 return Found::Absent;
             }
-            let job = json!({"job": "look_up", "write": write(hold), "handle": hold.handle});
-            let found = match self.job(hold, Step::Look, job).await {
-                Ok(given) => given.answer.found(),
-                Err(_) => Found::Unknown,
-            };
-            self.changed();
-            found
+            self.writer().look_up(hold).await
         })
     }
 
     fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(async move {
-            let before = STANDARD.encode(before);
-            let job = json!({"job": "present", "write": write(done), "before": before, "receipt": receipt(done)});
-            match self.job(done, Step::Look, job).await {
-                Ok(given) => given.answer.print(),
-                Err(not) => Err(Trouble::NotDone(not.refusal)),
-            }
-        })
+        Box::pin(async move { self.writer().present(done, before).await })
     }
 
     fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(async move {
-            drop(permit);
-            let before = STANDARD.encode(before);
-            let job = json!({"job": "undo", "write": write(done), "before": before, "receipt": receipt(done)});
-            let undone = match self.job(done, Step::Effect, job).await {
-                Ok(given) => given.answer.done(),
-                Err(not) => Err(not.trouble()),
-            };
-            self.changed();
-            undone
-        })
+        Box::pin(async move { self.writer().undo(permit, done, before).await })
     }
 }

@@ -9,16 +9,30 @@ use serde::Deserialize;
 use serde_json::Value;
 use sluice_core::ids::ConnectionName;
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::throttle::Limits;
 use sluice_core::{CapabilityName, ServiceName, Span};
 
+use super::foreign::{self, Foreign};
 use super::{Connections, Line};
 use crate::No;
+use crate::config::AdapterProgram;
 use crate::egress::ssrf::Net;
 use crate::egress::{Connection, HostPattern, Operation, PathPattern, Target};
-use crate::workers::{Alone, End, Job, Order, Outcome};
+use crate::intake::{Cleaned, Incoming, Taken};
+use crate::workers::{self, Alone, End, Host, Job, Order, Outcome, WorkersError};
 
 /// The largest answer of a service that is let in: a message of about six megabytes, as text inside JSON.
 const LARGEST: u64 = 8 << 20;
+/// How much saying what it offers may take.
+const DESCRIBE: workers::Limits = workers::Limits {
+    wall: Span::from_secs(20),
+    cpu: Span::from_secs(10),
+    memory: 256 << 20,
+    scratch_bytes: 0,
+    frames: 4,
+    bytes: 1 << 20,
+    exchanges: 0,
+};
 
 /// What a request is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -33,10 +47,10 @@ pub enum Step {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Reach {
-    step: Step,
-    method: String,
-    path: String,
+pub(super) struct Reach {
+    pub step: Step,
+    pub method: String,
+    pub path: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -62,20 +76,35 @@ pub struct Manifest {
     /// Where the service lives, unless somebody says otherwise.
     pub home: String,
     reach: Vec<(Step, Method, String)>,
+    /// The program behind it, if it is one of others.
+    pub(super) foreign: Option<Foreign>,
+}
+
+/// Requests the egress knows how to tell apart.
+fn requests(reach: Vec<Reach>) -> Option<Vec<(Step, Method, String)>> {
+    let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+    let one = |reach: Reach| {
+        let method = known.iter().find(|method| method.as_str() == reach.method)?.clone();
+        Some((reach.step, method, reach.path))
+    };
+    let reach: Option<Vec<_>> = reach.into_iter().map(one).collect();
+    reach.filter(|reach| !reach.is_empty())
 }
 
 impl Manifest {
     fn read(said: Value) -> Option<Self> {
         let said: Said = serde_json::from_value(said).ok()?;
-        let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
-        let one = |reach: Reach| {
-            let method = known.iter().find(|method| method.as_str() == reach.method)?.clone();
-            Some((reach.step, method, reach.path))
-        };
-        let reach: Option<Vec<_>> = said.reach.into_iter().map(one).collect();
-        let reach = reach.filter(|reach| !reach.is_empty())?;
+        let reach = requests(said.reach)?;
         let capabilities = said.capabilities.into_iter().map(|offered| offered.name).collect();
-        Some(Self { service: said.service, capabilities, home: said.home, reach })
+        Some(Self { service: said.service, capabilities, home: said.home, reach, foreign: None })
+    }
+
+    /// Of an adapter of others, whose capabilities were checked.
+    pub(super) fn of_program(service: &str, home: String, reach: Vec<Reach>, foreign: Foreign) -> Option<Self> {
+        let capabilities = foreign.specs.iter().map(|spec| spec.name.clone()).collect();
+        let (service, reach) = (ServiceName::new(service).ok()?, requests(reach)?);
+        let manifest = Self { service, capabilities, home, reach, foreign: Some(foreign) };
+        manifest.operations(Step::Effect, "").is_ok().then_some(manifest)
     }
 
     /// The requests a job of this step may make.
@@ -102,8 +131,12 @@ impl Manifest {
         way.max_answer = LARGEST;
         way.timeout = Span::from_secs(40);
         way.idle_timeout = Span::from_secs(30);
-        // The service's own limits count, and it says so itself; a person connected it on purpose.
-        (way.limits.per_minute, way.limits.per_hour, way.limits.burn) = (None, None, None);
+        way.limits = match self.foreign {
+            // The service's own limits count, and it says so itself; a person connected it on purpose.
+            None => Limits::NONE,
+            // Reads go to the service, and an adapter of others may ask more than it has to.
+            Some(_) => Limits { per_minute: Some(120), per_hour: Some(2_000), burn: None },
+        };
         if let Some(address) = target.address().filter(|address| address.is_loopback()) {
             way.plain_http = !target.is_tls();
             way.allow_addresses = vec![Net::parse(&address.to_string())?];
@@ -148,9 +181,11 @@ impl Connections {
             payload: serde_json::json!({"adapter": adapter}),
             attachments: Vec::new(),
         };
-        let order = Order { job, scratch: None, limits: None, mode: None };
+        let (gw, limits) = (self.gateway()?, DESCRIBE);
+        let program = gw.config.services.connections.program(adapter).cloned();
+        let order = Order { job, scratch: None, limits: Some(limits), mode: None };
         let crashed = || Refusal::new(Code::WorkerCrashed).with_text("the adapter does not say what it offers");
-        let ended = self.ground.workers.run(order, Alone).await;
+        let ended = self.start(program.as_ref(), order, Alone).await;
         let (end, _) = ended.map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
             No::saying(code, &error.to_string())
@@ -158,16 +193,73 @@ impl Connections {
         let said = match end {
             End::Clean(done) => match done.report.outcome {
                 Outcome::Done(said) => said,
+                Outcome::Failed { .. } if program.is_some() => return Err(crashed().into()),
                 Outcome::Failed { .. } => {
                     return Err(No::saying(Code::SchemaWrongType, "there is no adapter of this name"));
                 }
             },
             End::Crashed(_) | End::CutOff { .. } => return Err(crashed().into()),
         };
-        let manifest = std::sync::Arc::new(Manifest::read(said).ok_or_else(crashed)?);
+        let manifest = match program {
+            None => Manifest::read(said).ok_or_else(crashed)?,
+            Some(program) => self.accepted(adapter, program, said).await?,
+        };
+        let manifest = std::sync::Arc::new(manifest);
         let mut known = self.manifests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.insert(adapter.to_owned(), std::sync::Arc::clone(&manifest));
         Ok(manifest)
+    }
+
+    /// What a program of others says about itself, if that may be offered under its name. Its words are for agents, and
+    /// so they pass the intake as they are or not at all.
+    async fn accepted(&self, adapter: &str, program: AdapterProgram, said: Value) -> Result<Manifest, No> {
+        let gw = self.gateway()?;
+        let refused = |code, why: &str| No::saying(code, &format!("the adapter `{adapter}` cannot be used: {why}"));
+        let manifest = foreign::accept(adapter, program, said, &gw.catalogue.known())
+            .map_err(|why| refused(Code::ServiceSettings, &why))?;
+        let specs = manifest.foreign.iter().flat_map(|foreign| &foreign.specs);
+        let words = Value::Array(specs.map(|spec| Value::String(spec.summary.clone())).collect());
+        let item = Incoming {
+            bytes: words.to_string().into_bytes(),
+            declared: Some("application/json".into()),
+            service: manifest.service.clone(),
+            source: "adapter.describe".into(),
+            author: adapter.to_owned(),
+            at: self.ground.clock.now(),
+            beside: None,
+            reader: None,
+            enveloped: false,
+        };
+        match gw.intake.take_in(&item).await? {
+            Taken::Clean(Cleaned { withheld: None, value: Some(value), .. }) if value == words => Ok(manifest),
+            Taken::Clean(_) | Taken::Refused { .. } => {
+                Err(refused(Code::ContentWithheld, "what it says about itself is not for agents to read"))
+            }
+        }
+    }
+
+    /// Whoever does a job: a worker of ours, or a program of others that is locked in before it begins.
+    pub(super) async fn start<H: Host + Send + 'static>(
+        &self,
+        program: Option<&AdapterProgram>,
+        order: Order,
+        host: H,
+    ) -> Result<(End, H), WorkersError> {
+        match program {
+            None => self.ground.workers.run(order, host).await,
+            Some(program) => {
+                let terms = foreign::terms(program, &order.limits.unwrap_or_default());
+                self.ground.workers.run_program(order, terms, host).await
+            }
+        }
+    }
+
+    /// What a program of others says about itself is asked for once more: it may be another by now.
+    pub(super) fn ask_anew(&self, adapter: &str) {
+        let mut known = self.manifests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if known.get(adapter).is_some_and(|manifest| manifest.foreign.is_some()) {
+            known.remove(adapter);
+        }
     }
 }
 

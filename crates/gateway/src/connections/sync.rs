@@ -117,6 +117,7 @@ impl Connections {
 
     async fn sync(&self, name: &ServiceName, with_aside: bool) -> Result<Synced, No> {
         let line = self.line(name).await?;
+        line.has_a_copy()?;
         if !line.state().is_at_work() {
             let text = format!("the connection `{name}` is {}", line.state());
             return Err(No::saying(Code::ExecuteReconnect, &text));
@@ -323,7 +324,7 @@ impl Connections {
     }
 
     /// The copy is whole: what was syncing is live.
-    async fn copied(&self, line: &Line) -> Result<(), No> {
+    pub(super) async fn copied(&self, line: &Line) -> Result<(), No> {
         let row = line.row();
         if row.state != ConnectionState::Syncing {
             return Ok(());

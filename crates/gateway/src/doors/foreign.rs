@@ -18,7 +18,7 @@ const FETCH: [&str; 3] = ["WebFetch", "web_fetch", "fetch"];
 /// Names under which programs write to others.
 const SEND: [&str; 2] = ["SendMessage", "send_message"];
 /// What the tools of this gateway start with, when it is mounted under its own name.
-const OWN: [&str; 2] = ["mcp__sluice__", "mcp_sluice_"];
+const OWN: [&str; 3] = ["mcp__sluice__", "mcp_sluice_", "MCP:sluice:"];
 
 /// A tool call as the corridor judges it.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,9 @@ pub fn translate(tool: &str, input: &Value, folder: Option<&str>) -> Option<Fore
     } else if SEND.contains(&tool) {
         "custom:send_message".to_owned()
     } else {
-        format!("custom:{}", tool.strip_prefix("mcp__").map_or_else(|| tool.to_owned(), mounted))
+        let of_server = tool.strip_prefix("mcp__").map(|rest| mounted(rest, "__"));
+        let of_server = of_server.or_else(|| tool.strip_prefix("MCP:").map(|rest| mounted(rest, ":")));
+        format!("custom:{}", of_server.as_deref().unwrap_or(tool))
     };
     if let Some(folder) = folder {
         arguments.entry("cwd").or_insert(folder.into());
@@ -66,9 +68,9 @@ pub fn translate(tool: &str, input: &Value, folder: Option<&str>) -> Option<Fore
     Some(Foreign { capability, arguments: Value::Object(arguments) })
 }
 
-/// `server__tool` as `mcp.server.tool`.
-fn mounted(rest: &str) -> String {
-    match rest.split_once("__") {
+/// A server and its tool as `mcp.server.tool`.
+fn mounted(rest: &str, between: &str) -> String {
+    match rest.split_once(between) {
         Some((server, tool)) => format!("mcp.{server}.{tool}"),
         None => format!("mcp.{rest}"),
     }
@@ -91,6 +93,8 @@ mod tests {
         assert_eq!((asked.capability.as_str(), &asked.arguments["path"]), ("custom:write_file", &json!("/a")));
         assert_eq!(asked.arguments["new_string"], "y", "nothing is left out");
         assert_eq!(of("mcp__gmail__send_mail", json!({})).capability.as_str(), "custom:mcp.gmail.send_mail");
+        assert_eq!(of("MCP:gmail:send_mail", json!({})).capability.as_str(), "custom:mcp.gmail.send_mail");
+        assert!(is_own("MCP:sluice:email_send") && !is_own("MCP:sluice2:email_send"));
         assert_eq!(of("WebFetch", json!({"url": "http://x"})).capability.as_str(), "custom:http_request");
         assert_eq!(of("Task", json!("go")).arguments["input"], "go");
     }

@@ -190,6 +190,7 @@ where
 async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
     let id = RequestId::mint(door.gw.ids.as_ref());
     let handled = AssertUnwindSafe(async {
+        check_head(&door.gw, &request)?;
         if let (Some(hook), hook::PATH) = (&door.hook, request.uri().path()) {
             return hook.visit(&door.gw, request, id).await;
         }
@@ -225,6 +226,7 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     let Matched { route, params } = door.routes.find(&head.method, path)?;
     let who = check_access(gw, route.access, &head.headers)?;
     let query = query_of(head.uri.query().unwrap_or_default())?;
+    check_query(route, &query)?;
     let body = match route.body {
         Some(_) => Some(read_body(gw, &head.headers, body).await?),
         None => None,
@@ -234,10 +236,35 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw) };
     // Waiting for an outcome is not part of the work, and has its own end.
     let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
-    match timeout(limit, (route.handler)(visit)).await {
-        Ok(done) => done,
-        Err(_) => Err(No::new(Code::GatewayUnavailable)),
+    let done = timeout(limit, (route.handler)(visit)).await.unwrap_or_else(|_| Err(No::new(Code::GatewayUnavailable)));
+    if let Err(no) = &done {
+        let code = no.refusal.code();
+        // What is wrong with us is documented once for all routes.
+        let known = code.status() >= 500 || route.codes().contains(&code);
+        debug_assert!(known, "{} refuses with {}, which it does not document", route.path, code.as_str());
     }
+    done
+}
+
+/// The reader's buffer grows in steps, so the limit is held here to the byte.
+fn check_head(gw: &Gateway, request: &Request<Incoming>) -> Result<(), No> {
+    let uri = request.uri().path_and_query().map_or(0, |address| address.as_str().len());
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let size: usize = uri + headers.sum::<usize>();
+    if size > bytes(gw.config.limits.head) { Err(No::new(Code::DoorHeadTooLarge)) } else { Ok(()) }
+}
+
+/// A filter that is not known would silently let everything through.
+fn check_query(route: &route::Route, query: &[(String, String)]) -> Result<(), No> {
+    let unknown = query.iter().find(|(name, _)| !route.query.iter().any(|known| known.name == name));
+    let Some((name, _)) = unknown else { return Ok(()) };
+    let known: Vec<&str> = route.query.iter().map(|known| known.name).collect();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    let text = match known.as_slice() {
+        [] => format!("there is no parameter `{name}` here, nor any other"),
+        known => format!("there is no parameter `{name}` here; there are {}", known.join(", ")),
+    };
+    Err(No::saying(Code::DoorParameter, &text))
 }
 
 /// SECURITY: a page whose name was made to point at us (DNS rebinding) sends its own name as the host.
@@ -333,7 +360,7 @@ pub(crate) fn query_of(query: &str) -> Result<Vec<(String, String)>, No> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         if found.iter().any(|(other, _)| *other == name) {
-            return Err(No::saying(Code::SchemaWrongType, &format!("the parameter `{name}` is given twice")));
+            return Err(No::saying(Code::DoorParameter, &format!("the parameter `{name}` is given twice")));
         }
         found.push((name, value));
     }

@@ -12,6 +12,7 @@ mod handler;
 pub mod names;
 mod permission;
 mod recent;
+mod shown;
 mod stream;
 mod tasks;
 mod tools;

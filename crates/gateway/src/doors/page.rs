@@ -1,6 +1,6 @@
 //! The page: where a link in a letter leads. It shows the question and asks again.
 //!
-//! Takes a link's token; gives HTML without script. Promise: opening it, however often and by whatever machine,
+//! Takes a link's token, or the id of a call, whose page only says how it stands; gives HTML without script. Promise: opening it, however often and by whatever machine,
 //! changes nothing (A7). Only a form of a page we rendered decides: it carries proof of what was on that page, it
 //! comes from the page itself, and it counts as the one person the link was sent to, over the channel it was sent.
 
@@ -16,12 +16,13 @@ use sha2::Sha256;
 use sluice_core::approval::voice::{self, Meaning};
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, Span, Timestamp};
+use sluice_core::{Actor, CallId, Span, Timestamp};
 use sluice_store::Link;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
 use super::hook;
+use super::http::calls;
 use super::http::reply::{Body, Reply};
 use super::http::{check_host, query_of, text_header};
 use crate::channels::letter::hash;
@@ -192,8 +193,22 @@ impl Opened {
 }
 
 async fn get(gw: &Gateway, token: &str) -> Result<Page, No> {
+    if let Ok(call) = token.parse::<CallId>() {
+        return standing(gw, call).await;
+    }
     let opened = Opened::read(gw, token).await?;
     Ok(Page::html(200, opened.render(gw, None)))
+}
+
+/// How a call stands, for whoever was given its id: an agent, or the person at its client.
+///
+/// SECURITY: whoever holds this address may be the agent itself. So there is no form, no token and nothing of the
+/// arguments here; the links that decide are sent to people over channels no agent reads.
+async fn standing(gw: &Gateway, call: CallId) -> Result<Page, No> {
+    let unknown = || No::saying(Code::CallNotFound, "there is no such call, or it never had to wait");
+    calls::own(gw, call, None).await?.ok_or_else(unknown)?;
+    let view = calls::standing(gw, call, None, Span::ZERO).await?;
+    Ok(Page::html(200, render::standing(&view)))
 }
 
 async fn post(gw: &Gateway, token: &str, headers: &HeaderMap, body: Incoming) -> Result<Page, No> {

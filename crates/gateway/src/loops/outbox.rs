@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::tick;
 use crate::channels::letter::{self, hash};
-use crate::channels::{Channel, Fault, links};
+use crate::channels::{Channel, Fault, links, shown};
 use crate::config::{Person, Risk};
 use crate::gate::deciding::Question;
 use crate::{Gateway, No};
@@ -271,7 +271,7 @@ impl Outbox {
 
     /// Tells everyone something that is no question.
     async fn tell(&self, gw: &Gateway, message: &Message, attempts: u32) -> Option<Span> {
-        let text = format!("{}: {}\nSee: sluice alerts list", message.severity.as_str(), message.topic);
+        let text = shown::news(gw, message);
         let mut later = None;
         for target in self.everyone(gw) {
             let Some(channel) = self.channels.get(target.channel) else { continue };

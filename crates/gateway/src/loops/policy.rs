@@ -1,14 +1,16 @@
 //! Reload: the rules follow their files.
 //!
 //! Watches the policy folder and takes a nudge (SIGHUP, an operator). Promise: either all of the new rules
-//! are in force or all of the old; broken files change nothing, and people are told once.
+//! are in force or all of the old; files that are still being written are not read, broken ones change nothing,
+//! and people are told once, with the place.
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use notify::{RecursiveMode, Watcher as _};
-use sluice_core::Actor;
 use sluice_core::ids::MessageId;
+use sluice_core::{Actor, Span};
 use sluice_store::{Message, Severity};
 use tokio::sync::{MutexGuard, Notify, watch};
 
@@ -18,6 +20,50 @@ use crate::{Gateway, No};
 
 /// How often the folder is looked at without being told.
 const EVERY: Duration = Duration::from_secs(2);
+/// How often while someone is writing.
+const CLOSELY: Duration = Duration::from_millis(100);
+/// How long the files must have been left alone before they are read. Half of a file can be valid, and looser.
+const STILL: Span = Span::from_millis(300);
+/// Most of a refusal that an alert repeats.
+const WHY: usize = 600;
+
+/// What the folder looked like.
+type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
+
+/// The state of the files: as read, or being changed.
+#[derive(Debug)]
+struct Files {
+    read: Stamp,
+    /// What they look like now, and since when, in time since boot.
+    changing: Option<(Stamp, Span)>,
+}
+
+impl Files {
+    /// Looks at them. True when they are others than were read, and nobody has touched them for a while.
+    fn look(&mut self, now: Stamp, boot: Span) -> bool {
+        if now == self.read {
+            self.changing = None;
+            return false;
+        }
+        match &self.changing {
+            Some((stamp, since)) if *stamp == now => {
+                let still = boot.as_millis().saturating_sub(since.as_millis()) >= STILL.as_millis();
+                if still {
+                    *self = Self { read: now, changing: None };
+                }
+                still
+            }
+            _ => {
+                self.changing = Some((now, boot));
+                false
+            }
+        }
+    }
+
+    fn pace(&self) -> Duration {
+        if self.changing.is_some() { CLOSELY } else { EVERY }
+    }
+}
 
 /// Runs the loop.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
@@ -38,13 +84,11 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = &watcher {
         tracing::warn!("the policy folder cannot be watched ({error}); it is looked at every two seconds");
     }
-    let mut seen = policies::stamp(&gw.config.policies);
-    while tick(&mut stop, EVERY, changed.notified()).await {
-        let now = policies::stamp(&gw.config.policies);
-        if now == seen {
+    let mut files = Files { read: policies::stamp(&gw.config.policies), changing: None };
+    while tick(&mut stop, files.pace(), changed.notified()).await {
+        if !files.look(policies::stamp(&gw.config.policies), gw.clock.since_boot()) {
             continue;
         }
-        seen = now;
         let node = Actor::Node(gw.store.node().clone());
         match reload(&gw, node).await {
             Ok(Some(version)) => tracing::info!(policy = %version, "new rules are in force: {version}"),
@@ -76,11 +120,45 @@ pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'
         }
         Ok(_) => Ok(None),
         Err(no) => {
-            let body = serde_json::json!({"stays": before});
+            let why: String = no.refusal.to_string().chars().take(WHY).collect();
+            let body = serde_json::json!({"stays": before, "why": why});
             let id = MessageId::mint(gw.ids.as_ref());
             let alert = Message { id, topic: "policy.refused".into(), severity: Severity::Warning, body };
             gw.store.alert(alert, Actor::Node(gw.store.node().clone())).await?;
             Err(no)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(size: u64) -> Stamp {
+        vec![(PathBuf::from("org.yaml"), size, None)]
+    }
+
+    #[test]
+    fn files_are_read_once_they_have_been_left_alone() {
+        let at = Span::from_millis;
+        let mut files = Files { read: stamp(100), changing: None };
+        assert!(!files.look(stamp(100), at(0)));
+        // Emptied, half written, whole: each is another look from the beginning.
+        assert!(!files.look(stamp(0), at(1_000)));
+        assert!(!files.look(stamp(60), at(1_250)));
+        assert!(!files.look(stamp(110), at(1_500)));
+        assert!(!files.look(stamp(110), at(1_799)));
+        assert_eq!(files.pace(), CLOSELY);
+        assert!(files.look(stamp(110), at(1_800)));
+        assert!(!files.look(stamp(110), at(9_000)), "once");
+        assert_eq!(files.pace(), EVERY);
+    }
+
+    #[test]
+    fn a_change_taken_back_is_none() {
+        let mut files = Files { read: stamp(100), changing: None };
+        assert!(!files.look(stamp(0), Span::from_secs(1)));
+        assert!(!files.look(stamp(100), Span::from_secs(2)));
+        assert!(!files.look(stamp(0), Span::from_secs(3)), "the wait begins anew");
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! One step: look for due writes, ask policy about each a second time, claim what stands, carry it out.
 //! Promise: nothing leaves while the clock is suspect, before its window has closed by both clocks, or
-//! faster than the pace; a freeze, a stricter rule or a lapsed yes stops it at the last moment.
+//! faster than the pace; a freeze, a stricter rule or a lapsed yes stops it at the last moment. A gateway that
+//! slept, with its machine or alone, is as good as newly started: what came due meanwhile is announced again.
+//! Leases and doubts are measured by the machine's age, which nobody can set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +13,12 @@ use std::time::Duration;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
 use sluice_core::timekeeping::{Reading, Watch};
-use sluice_core::{ApprovalId, ServiceName, Span, Tier, Timestamp};
+use sluice_core::{ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
 use sluice_store::{Abandoned, ClaimItem, Claimed, Claims, Message, Recheck, Severity};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::tick;
+use super::{announce_late, tick};
 use crate::gateway::{Phase, Room};
 use crate::rooms::{execute, policy};
 use crate::{Gateway, No};
@@ -33,6 +35,10 @@ const GAP: Span = Span::from_secs(30);
 const DOUBLES: Span = Span::from_secs(30);
 /// Writes per second and service at full pace.
 const FULL_PACE: u32 = 50;
+/// After everything: every doubt there is has settled by then.
+const EVER: Timestamp = Timestamp::from_millis(i64::MAX);
+/// Most doubts that are measured anew.
+const ALL_DOUBTS: u32 = 10_000;
 
 /// What the loop remembers from step to step.
 #[derive(Debug)]
@@ -41,6 +47,15 @@ pub struct Release {
     pace: Pace,
     under_way: JoinSet<()>,
     recovered_at: Span,
+    /// When it last looked, in time since boot.
+    awake_at: Span,
+    /// It slept, and what came due meanwhile has not been announced again yet.
+    slept: bool,
+    /// Nothing is concluded from others' leases before the machine is this old.
+    leases_from: Span,
+    /// Doubts that are older than this process or than a jump of the clock: how long they have settled cannot be told
+    /// from the wall clock, so they settle once more.
+    unsettled: Option<HashMap<(HoldId, Timestamp), Span>>,
 }
 
 /// How fast writes leave, per service: slowly after a gap, then faster.
@@ -73,13 +88,22 @@ impl Release {
     #[must_use]
     pub fn new(gw: &Gateway) -> Self {
         let gap = gw.store.last_alive().map_or(Span::ZERO, |then| gw.now().since(then));
-        let slow_since = (gap > GAP).then(|| gw.clock.since_boot());
+        let boot = gw.clock.since_boot();
         Self {
-            watch: Watch::start(gw.now(), gw.clock.since_boot()),
-            pace: Pace { slow_since, left: HashMap::new() },
+            watch: Watch::start(gw.now(), boot),
+            pace: Pace { slow_since: (gap > GAP).then_some(boot), left: HashMap::new() },
             under_way: JoinSet::new(),
             recovered_at: Span::ZERO,
+            awake_at: boot,
+            slept: false,
+            leases_from: boot + execute::LEASE,
+            unsettled: None,
         }
+    }
+
+    /// Notes that the gateway has been awake until now: for whoever steps by hand and lets time pass in between.
+    pub fn stay_awake(&mut self, gw: &Gateway) {
+        self.awake_at = gw.clock.since_boot();
     }
 
     /// Lets go what is due. Gives how many writes were claimed.
@@ -89,8 +113,13 @@ impl Release {
     pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
         while self.under_way.try_join_next().is_some() {}
         self.look_at_clock(gw).await?;
+        self.look_for_gap(gw.clock.since_boot());
         if gw.phase() != Phase::Open || gw.clock_is_suspect() || gw.room() == Room::None {
             return Ok(0);
+        }
+        if self.slept {
+            announce_late(gw).await?;
+            self.slept = false;
         }
         self.recover(gw).await?;
         let mut started = 0;
@@ -117,6 +146,8 @@ impl Release {
                 }
             }
             let mut moved = waiting.len() > already_waiting;
+            // Taken before the claim: the lease has not begun earlier than this.
+            let until = execute::until(gw);
             let claims = Claims { items, lease: execute::LEASE, expiry: gw.config.approvals.expiry };
             for claimed in gw.store.claim(claims).await? {
                 match claimed {
@@ -124,7 +155,7 @@ impl Release {
                         started += 1;
                         moved = true;
                         let gw = Arc::clone(gw);
-                        self.under_way.spawn(async move { execute::run(&gw, *hold).await });
+                        self.under_way.spawn(async move { execute::run(&gw, *hold, until).await });
                     }
                     Claimed::Asked(hold, _) | Claimed::Blocked(hold) => {
                         moved = true;
@@ -153,6 +184,8 @@ impl Release {
             Reading::Suspect { .. } => gw.suspect_clock(true),
             Reading::Stepped { by, forward } => {
                 gw.suspect_clock(true);
+                self.leases_from = gw.clock.since_boot() + execute::LEASE;
+                self.unsettled = None;
                 let way = if forward { "ahead" } else { "back" };
                 tracing::error!("the clock jumped {way} by {by}; nothing is sent for a minute");
                 let body = serde_json::json!({"by_ms": by.as_millis(), "forward": forward});
@@ -165,6 +198,18 @@ impl Release {
         Ok(())
     }
 
+    /// After a sleep of half a minute the loop is where a newly started one is.
+    fn look_for_gap(&mut self, boot: Span) {
+        let asleep = boot.as_millis().saturating_sub(self.awake_at.as_millis());
+        self.awake_at = boot;
+        if asleep > GAP.as_millis() {
+            tracing::warn!("this gateway was not awake for {} s", asleep / 1000);
+            self.slept = true;
+            self.pace = Pace { slow_since: Some(boot), left: HashMap::new() };
+            self.leases_from = boot + execute::LEASE;
+        }
+    }
+
     /// Takes up what other nodes left, and looks up what is unclear.
     async fn recover(&mut self, gw: &Arc<Gateway>) -> Result<(), No> {
         let boot = gw.clock.since_boot();
@@ -172,11 +217,29 @@ impl Release {
             return Ok(());
         }
         self.recovered_at = boot;
-        gw.store.recover(Abandoned::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+        if boot >= self.leases_from {
+            gw.store.recover(Abandoned::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+        }
+        if self.unsettled.is_none() {
+            let all = gw.store.doubtful(EVER, ALL_DOUBTS).await?;
+            let settles = all.into_iter().filter_map(|hold| Some((doubt_of(&hold)?, boot + hold.class.settle())));
+            self.unsettled = Some(settles.collect());
+        }
         for hold in gw.store.doubtful(gw.now(), PAGE).await? {
-            execute::look_up(gw, &hold).await?;
+            let unsettled = self.unsettled.get_or_insert_default();
+            if doubt_of(&hold).and_then(|doubt| unsettled.get(&doubt)).is_none_or(|until| boot >= *until) {
+                execute::look_up(gw, &hold).await?;
+            }
         }
         Ok(())
+    }
+}
+
+/// One doubt of one write.
+fn doubt_of(hold: &Hold) -> Option<(HoldId, Timestamp)> {
+    match hold.state {
+        HoldState::InDoubt { since, .. } => Some((hold.id, since)),
+        _ => None,
     }
 }
 

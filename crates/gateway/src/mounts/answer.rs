@@ -7,7 +7,7 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 
-use crate::intake::{Cleaned, Incoming, Intake, Taken};
+use crate::intake::{Cleaned, Incoming, Intake, ReadBy, Taken};
 use crate::value::at;
 use crate::workers::{Alone, End, Job, Order, Outcome, Workers};
 
@@ -42,8 +42,8 @@ fn block(block: &Value) -> Value {
 ///
 /// # Errors
 /// When nobody could read it, or what became of it could not be recorded.
-pub(super) async fn taken_in(intake: &Intake, item: &Incoming) -> Result<Value, Refusal> {
-    match intake.take_in(item).await? {
+pub(super) async fn taken_in(intake: &Intake, item: &Incoming, by: ReadBy) -> Result<Value, Refusal> {
+    match intake.take_in_by(item, by).await? {
         Taken::Clean(Cleaned { withheld: Some(finding), text, .. }) => {
             Ok(json!({"withheld": {"finding_id": finding}, "text": text}))
         }

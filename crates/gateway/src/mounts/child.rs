@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::Ground;
 use crate::config::{EnvValue, Mount, MountProgram};
 use crate::vault::Use;
-use crate::workers::{Cancel, Layers, Mode, Stranger, Terms, Workers};
+use crate::workers::{Cancel, Layers, Mode, Profile, Stranger, Terms, Workers};
 
 /// Where commands without a path are looked for, and what programs find there.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -124,6 +124,7 @@ pub(super) async fn terms(
         memory: program.memory.as_bytes(),
         file_bytes: FILE_BYTES,
         processes: PROCESSES,
+        profile: Profile::Server,
         mode: Mode::Required,
         namespaces: Ok(()),
     })

@@ -5,9 +5,36 @@
 
 #[expect(deprecated, reason = "servers of older revisions still ask for roots, and are told no")]
 use rmcp::model::ListRootsResult;
-use rmcp::model::{ClientConfig, ElicitRequestParams, ElicitResult, Implementation};
-use rmcp::service::RequestContext;
+use rmcp::model::{ClientConfig, ElicitRequestParams, ElicitResult, Implementation, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, RequestContext};
 use rmcp::{ClientHandler, ErrorData, RoleClient};
+
+/// How a conversation with a server begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Era {
+    /// With a handshake: revisions up to 2025-11-25.
+    Handshake,
+    /// Without one: every request says for itself who asks and in which revision. From 2026-07-28 on.
+    Stateless,
+}
+
+impl Era {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Handshake => Self::Stateless,
+            Self::Stateless => Self::Handshake,
+        }
+    }
+
+    pub(super) fn lifecycle(self) -> ClientLifecycleMode {
+        match self {
+            Self::Handshake => ClientLifecycleMode::Initialize,
+            Self::Stateless => {
+                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+            }
+        }
+    }
+}
 
 /// The client half of a mount.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +52,7 @@ impl ClientHandler for Guest {
             Implementation::new("sluicegate", env!("CARGO_PKG_VERSION")),
         )
         // The newest revision that begins with a handshake.
-        .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {

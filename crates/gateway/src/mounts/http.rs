@@ -2,20 +2,23 @@
 //!
 //! Takes the connection egress has for the mount; gives messages to the protocol library. Promise: nothing is sent but
 //! by egress, with its checks and its credential; of an answer only messages are passed on, and the end of a session is
-//! the end of the connection.
+//! the end of the connection. Requests of the revisions without sessions say in their headers what their bodies say.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::Method;
 use rmcp::RoleClient;
+use rmcp::model::{JsonRpcMessage, ServerResult};
 use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use serde_json::Value;
 use sluice_core::{Actor, Span};
 use tokio::sync::mpsc;
 
+use super::headers::{self, Repeated};
 use super::wire::{Incoming, Watch};
 use crate::egress::{Answer, Connection, Egress, Request};
 
@@ -45,6 +48,8 @@ struct Shared {
     watch: Arc<Watch>,
     tell: mpsc::Sender<Incoming>,
     agreed: Mutex<Agreed>,
+    /// Which arguments of which tool headers repeat, as the server listed them last.
+    repeated: Mutex<BTreeMap<String, Vec<Repeated>>>,
 }
 
 /// What the first answer settled.
@@ -57,7 +62,8 @@ struct Agreed {
 impl Http {
     pub(super) fn new(asking: Asking, watch: Arc<Watch>) -> Self {
         let (tell, heard) = mpsc::channel(WAITING);
-        Self { shared: Arc::new(Shared { asking, watch, tell, agreed: Mutex::default() }), heard }
+        let shared = Shared { asking, watch, tell, agreed: Mutex::default(), repeated: Mutex::default() };
+        Self { shared: Arc::new(shared), heard }
     }
 }
 
@@ -66,22 +72,36 @@ impl Shared {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One message there, and what comes back.
-    async fn post(&self, body: Vec<u8>) -> io::Result<()> {
-        let Agreed { session, version } = self.agreed().clone();
-        let had_session = session.is_some();
+    fn repeated(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Repeated>>> {
+        self.repeated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is said beside a message: which conversation it belongs to, or what is in it.
+    fn headers(&self, message: &Value) -> Vec<(String, String)> {
+        let own = headers::of(message, &self.repeated());
         let mut headers = vec![
             ("content-type".to_owned(), "application/json".to_owned()),
             ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
         ];
-        headers.extend(session.map(|id| (SESSION.to_owned(), id)));
-        headers.extend(version.map(|version| ("mcp-protocol-version".to_owned(), version)));
+        if own.is_empty() {
+            let Agreed { session, version } = self.agreed().clone();
+            headers.extend(session.map(|id| (SESSION.to_owned(), id)));
+            headers.extend(version.map(|version| ("mcp-protocol-version".to_owned(), version)));
+        }
+        headers.extend(own);
+        headers
+    }
+
+    /// One message there, and what comes back.
+    async fn post(&self, message: &Value) -> io::Result<()> {
+        let headers = self.headers(message);
+        let had_session = headers.iter().any(|(name, _)| name == SESSION);
         let Asking { egress, connection, url, capability, by, timeout } = &self.asking;
         let request = Request {
             method: Method::POST,
             url: url.clone(),
             headers,
-            body: Bytes::from(body),
+            body: Bytes::from(serde_json::to_vec(message)?),
             follow: false,
             timeout: Some(*timeout),
         };
@@ -100,6 +120,8 @@ impl Shared {
                 self.watch.cut("it refused the credential");
                 Err(io::Error::new(io::ErrorKind::NotConnected, "it refused the credential"))
             }
+            // A no to this very message, in the protocol's own words: then nothing was done.
+            400..=499 if is_no_to(message, &answer.body) => self.hear(&answer).await,
             status => Err(io::Error::other(format!("it answered with status {status}"))),
         }
     }
@@ -117,11 +139,23 @@ impl Shared {
         for text in texts {
             self.note_version(&text);
             if let Some(message) = self.watch.read(&text) {
+                self.note_tools(&message);
                 // Whoever listened is gone: so is the question.
                 let _heard = self.tell.send(message).await;
             }
         }
         Ok(())
+    }
+
+    /// Which arguments the headers of later calls have to repeat.
+    fn note_tools(&self, message: &Incoming) {
+        let JsonRpcMessage::Response(answer) = message else { return };
+        let ServerResult::ListToolsResult(page) = &answer.result else { return };
+        let mut repeated = self.repeated();
+        for tool in &page.tools {
+            let schema = Value::Object(tool.input_schema.as_ref().clone());
+            repeated.insert(tool.name.to_string(), headers::repeated(&schema).unwrap_or_default());
+        }
     }
 
     /// The revision that was agreed on, from the first answer that names one.
@@ -135,6 +169,13 @@ impl Shared {
             self.agreed().version = Some(version.to_owned());
         }
     }
+}
+
+/// Whether a body is an error in answer to this message.
+fn is_no_to(message: &Value, body: &[u8]) -> bool {
+    let Ok(said) = serde_json::from_slice::<Value>(body) else { return false };
+    let id = message.get("id");
+    said.get("error").is_some() && id.is_some() && said.get("id") == id
 }
 
 /// The data of each event of a stream that has ended.
@@ -166,9 +207,9 @@ impl Transport<RoleClient> for Http {
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
-            let body = serde_json::to_vec(&item)?;
+            let message = serde_json::to_value(&item)?;
             tokio::select! {
-                sent = shared.post(body) => sent,
+                sent = shared.post(&message) => sent,
                 () = shared.watch.until_cut() => Err(io::ErrorKind::NotConnected.into()),
             }
         }
@@ -198,5 +239,17 @@ mod tests {
         assert_eq!(found, [b"{\"a\":\n1}".to_vec(), b"{\"b\":2}".to_vec()]);
         assert_eq!(events(b"data: cut off"), [b"cut off".to_vec()]);
         assert!(events(b"").is_empty());
+    }
+
+    #[test]
+    fn only_an_error_under_its_own_id_is_a_no_to_a_message() {
+        let message = serde_json::json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call"});
+        let no = |body: &str| is_no_to(&message, body.as_bytes());
+        assert!(no(r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32602,"message":"x"}}"#));
+        assert!(!no(r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32602,"message":"x"}}"#));
+        assert!(!no(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"x"}}"#));
+        assert!(!no(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#) && !no("<html>"));
+        let said = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert!(!is_no_to(&said, br#"{"error":{}}"#));
     }
 }

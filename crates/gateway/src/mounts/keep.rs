@@ -8,8 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult};
-use rmcp::service::{Peer, PeerRequestOptions, RunningService, serve_client};
+use rmcp::model::{
+    ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, SubscriptionFilter,
+    SubscriptionsListenRequest, SubscriptionsListenRequestParams,
+};
+use rmcp::service::{
+    ClientInitializeError, Peer, PeerRequestOptions, RequestHandle, RunningService, serve_client_with_lifecycle,
+};
 use rmcp::transport::Transport;
 use serde_json::Value;
 use sluice_core::ids::MessageId;
@@ -22,7 +27,7 @@ use tokio::time::timeout;
 
 use super::answer::{self, Look};
 use super::child::{self, Child};
-use super::guest::Guest;
+use super::guest::{Era, Guest};
 use super::http::{Asking, Http};
 use super::service::{MountService, Phase};
 use super::tools::{self, Listed};
@@ -86,14 +91,17 @@ async fn remember(gw: &Gateway, service: &Arc<MountService>) -> Result<(), Strin
 /// One connection, from its start to its end. Gives why it ended.
 async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
     let mount = service.mount();
-    let watch = Watch::new(mount.max_answer.as_bytes());
-    let begun = timeout(mount.start_timeout.as_duration(), begin(gw, service, &watch)).await;
+    let begun = timeout(mount.start_timeout.as_duration(), begin(gw, service)).await;
     let connected = match begun {
-        Err(_) => return format!("it did not answer within {}", mount.start_timeout),
-        Ok(Err(why)) => return watch.why().map_or(why.clone(), |cut| format!("{why}: {cut}")),
+        Err(_) => {
+            // Perhaps it does not even say no to the beginning that it does not know.
+            service.begin_with(service.era().other());
+            return format!("it did not answer within {}", mount.start_timeout);
+        }
+        Ok(Err(why)) => return why,
         Ok(Ok(connected)) => connected,
     };
-    let Connected { running, child, beside } = connected;
+    let Connected { running, watch, child, beside } = connected;
     let peer = running.peer().clone();
     let info = running.peer().peer_info();
     service.change(|condition| {
@@ -108,6 +116,8 @@ async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
         condition.missing_layers =
             missing.iter().map(ToString::to_string).filter(|name| !never.contains(&name.as_str())).collect();
     });
+    let listening = child.is_some() && service.era() == Era::Stateless;
+    let _listening = if listening { listen(&peer).await } else { None };
     let ended = running.waiting();
     tokio::pin!(ended);
     tokio::select! {
@@ -118,6 +128,15 @@ async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
     service.change(|condition| condition.refused_requests += watch.requests());
     drop((child, beside));
     watch.why().unwrap_or_else(|| "it has ended".into())
+}
+
+/// Asks a program that has no handshake to say when its tools change. What it says then is heard on the wire; the
+/// request itself stays open as long as what this gives is kept.
+async fn listen(peer: &Peer<RoleClient>) -> Option<RequestHandle<RoleClient>> {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let request = SubscriptionsListenRequest::new(SubscriptionsListenRequestParams::new(filter));
+    let request = ClientRequest::SubscriptionsListenRequest(request);
+    peer.send_request_with_option(request, PeerRequestOptions::no_options()).await.ok()
 }
 
 /// Looks at the tools now and whenever there is reason to. Gives why the server cannot stay.
@@ -158,42 +177,75 @@ fn looked(service: &MountService) {
     service.looked.send_modify(|times| *times += 1);
 }
 
-/// A server that has shaken hands.
+/// A server that answers.
 struct Connected {
     running: RunningService<RoleClient, Guest>,
+    watch: Arc<Watch>,
     child: Option<Child>,
     /// What goes on beside it: its complaints are overheard, its hosts are reached.
     beside: JoinSet<()>,
 }
 
-async fn begin(gw: &Gateway, service: &Arc<MountService>, watch: &Arc<Watch>) -> Result<Connected, String> {
+/// Why a conversation did not begin.
+struct Unheard {
+    why: String,
+    /// Whether it may begin in the other way.
+    other: bool,
+}
+
+/// Begins in the way that did last, and in the other one where the server does not know that.
+async fn begin(gw: &Gateway, service: &Arc<MountService>) -> Result<Connected, String> {
+    let era = service.era();
+    let first = match attempt(gw, service, era).await {
+        Err(Unheard { why, other: true }) => why,
+        ended => return ended.map_err(|unheard| unheard.why),
+    };
+    let connected = attempt(gw, service, era.other()).await.map_err(|_| first)?;
+    service.begin_with(era.other());
+    Ok(connected)
+}
+
+async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<Connected, Unheard> {
     let (mount, ground) = (service.mount(), service.ground());
+    let watch = Watch::new(mount.max_answer.as_bytes());
+    let never = |why: String| Unheard { why, other: false };
     let mut beside = JoinSet::new();
     match &mount.way {
         Way::Program(program) => {
             let port = match program.network.is_empty() {
                 true => None,
-                false => Some(hatch::open(program, &mut beside).await?),
+                false => Some(hatch::open(program, &mut beside).await.map_err(never)?),
             };
-            let terms = child::terms(ground, mount, program, port).await?;
-            let (child, pipes) = child::start(Arc::clone(&ground.workers), &mount.name, terms).await?;
+            let terms = child::terms(ground, mount, program, port).await.map_err(never)?;
+            let started = child::start(Arc::clone(&ground.workers), &mount.name, terms).await;
+            let (child, pipes) = started.map_err(never)?;
             beside.spawn(overhear(Arc::clone(service), pipes.error));
-            let line = Line::new(pipes.output, pipes.input, Arc::clone(watch));
-            Ok(Connected { running: shake(line).await?, child: Some(child), beside })
+            let line = Line::new(pipes.output, pipes.input, Arc::clone(&watch));
+            let running = shake(line, &watch, era).await?;
+            Ok(Connected { running, watch, child: Some(child), beside })
         }
         Way::Address(address) => {
-            let http = Http::new(asking(gw, service, address)?, Arc::clone(watch));
-            Ok(Connected { running: shake(http).await?, child: None, beside })
+            let http = Http::new(asking(gw, service, address).map_err(never)?, Arc::clone(&watch));
+            let running = shake(http, &watch, era).await;
+            // An address is asked anew with each message; what it does not know, it may say with any status.
+            let open = |unheard: Unheard| Unheard { other: unheard.other || watch.why().is_none(), ..unheard };
+            let running = running.map_err(open)?;
+            Ok(Connected { running, watch, child: None, beside })
         }
     }
 }
 
-async fn shake<T>(transport: T) -> Result<RunningService<RoleClient, Guest>, String>
+async fn shake<T>(transport: T, watch: &Watch, era: Era) -> Result<RunningService<RoleClient, Guest>, Unheard>
 where
     T: Transport<RoleClient, Error = std::io::Error> + Send + 'static,
 {
-    // The words of the error may be the server's.
-    serve_client(Guest, transport).await.map_err(|_| "it did not shake hands as a server does".to_owned())
+    let begun = serve_client_with_lifecycle(Guest, transport, era.lifecycle()).await;
+    begun.map_err(|error| {
+        // The words of the error may be the server's.
+        let why = "it did not shake hands as a server does";
+        let why = watch.why().map_or(why.to_owned(), |cut| format!("{why}: {cut}"));
+        Unheard { why, other: matches!(error, ClientInitializeError::JsonRpcError(_)) }
+    })
 }
 
 fn asking(gw: &Gateway, service: &MountService, address: &MountAddress) -> Result<Asking, String> {

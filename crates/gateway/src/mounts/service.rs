@@ -19,10 +19,11 @@ use sluice_store::PinnedTool;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
+use super::guest::Era;
 use super::tools::{Refused, Tool, service_name};
 use super::{Ground, answer};
-use crate::config::Mount;
-use crate::intake::{Incoming, Reader};
+use crate::config::{Mount, Way};
+use crate::intake::{Incoming, ReadBy, Reader};
 use crate::services::{Ask, Performed, Prepared, Service, Trouble, Work};
 
 /// Where a mount is in its life.
@@ -92,6 +93,8 @@ pub struct MountService {
     tools: RwLock<BTreeMap<CapabilityName, Tool>>,
     pins: RwLock<Vec<PinnedTool>>,
     live: watch::Sender<Option<Peer<RoleClient>>>,
+    /// How the conversation with it began last, or how it is tried first.
+    era: RwLock<Era>,
     slots: Semaphore,
     /// Somebody wants its tools to be looked at again.
     pub(super) again: Notify,
@@ -129,6 +132,11 @@ impl MountService {
             last_words: String::new(),
         };
         let slots = Semaphore::new(mount.at_once as usize);
+        // A program that is asked what it does not know may never answer; an address always does.
+        let era = match mount.way {
+            Way::Program(_) => Era::Handshake,
+            Way::Address(_) => Era::Stateless,
+        };
         Self {
             mount,
             ground,
@@ -136,6 +144,7 @@ impl MountService {
             tools: RwLock::default(),
             pins: RwLock::default(),
             live: watch::Sender::new(None),
+            era: RwLock::new(era),
             slots,
             again: Notify::new(),
             looked: watch::Sender::new(0),
@@ -146,6 +155,14 @@ impl MountService {
     #[must_use]
     pub fn mount(&self) -> &Mount {
         &self.mount
+    }
+
+    pub(super) fn era(&self) -> Era {
+        *self.era.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin_with(&self, era: Era) {
+        *self.era.write().unwrap_or_else(PoisonError::into_inner) = era;
     }
 
     pub(super) fn ground(&self) -> &Arc<Ground> {
@@ -256,7 +273,8 @@ impl MountService {
             Ok(Err(error)) => return Err(trouble(&error)),
         };
         let item = self.incoming(action, answer::plain(&result).to_string().into_bytes(), reader);
-        let given = answer::taken_in(&self.ground.intake, &item).await;
+        let by = if self.mount.keep_reader { ReadBy::Kept } else { ReadBy::Fresh };
+        let given = answer::taken_in(&self.ground.intake, &item, by).await;
         given.map(|data| self.told(data)).map_err(|refusal| NotGiven { refusal, left: true })
     }
 

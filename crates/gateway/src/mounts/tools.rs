@@ -156,6 +156,7 @@ fn specify(definition: &Value) -> Result<Specified, String> {
     };
     let params = properties.iter().map(|(name, shape)| param(name, shape, required.contains(&name.as_str()))).collect();
     let schema = Value::Object(schema);
+    super::headers::repeated(&schema)?;
     let compiled = Schema::compile(&schema)
         .map_err(|_| "its schema cannot be used: it refers elsewhere, or checking it has no bound".to_owned())?;
     Ok(Specified { params, schema, compiled })
@@ -285,6 +286,7 @@ mod tests {
             max_answer: Size::from_mb(1),
             delay: Span::from_secs(30),
             trust_hints: true,
+            keep_reader: false,
         }
     }
 

@@ -61,7 +61,7 @@ impl Provider {
     /// # Errors
     /// When nothing says who that is, or as what we are known there.
     pub fn of(adapter: &str, endpoints: &Endpoints) -> Result<Self, OauthNo> {
-        let Endpoints { api, authorize, token, revoke, client_id, scopes } = endpoints.clone();
+        let Endpoints { api, authorize, token, revoke, client_id, scopes, .. } = endpoints.clone();
         let missing = |what: &str| {
             OauthNo::Address(format!("`{what}` of the service is not set under `services.connections` in sluice.yaml"))
         };

@@ -32,6 +32,8 @@ pub(super) struct TaskHost {
     pub last: Option<Bytes>,
     /// Why egress said no, if it did.
     pub refused: Option<EgressNo>,
+    /// How much of the task's time the service does not get.
+    pub margin: Span,
 }
 
 impl Host for TaskHost {
@@ -50,7 +52,7 @@ impl Host for TaskHost {
             headers,
             body: body.into(),
             follow: false,
-            timeout: Some(left),
+            timeout: Some(Span::from_millis(left.as_millis().saturating_sub(self.margin.as_millis()))),
         };
         self.requests += 1;
         let (egress, ticket) = (Arc::clone(&self.egress), Ticket::presented(&ticket));

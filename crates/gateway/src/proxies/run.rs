@@ -1,11 +1,16 @@
 //! One task of a proxy, from its start to its end.
 //!
 //! Takes an operation and its arguments; gives what the schema allows of the answer, or a refusal. Promise: on any
-//! end, in this order: the log is flushed, the crash report is written, drafts in progress are marked, the end is
-//! recorded with what follows from it; nothing secret is written on the way.
+//! end, in this order: the log is flushed, the crash report is written, the draft in progress is marked, the end is
+//! recorded with what follows from it; nothing secret is written on the way. A task lives to its end whether or not
+//! somebody still waits for it, a file that cannot be written keeps no end from being recorded, and what may have
+//! changed something is never called undone.
 
+use std::collections::HashMap;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
@@ -14,7 +19,7 @@ use sluice_core::proxy::{Method, Operation, Output, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
-use sluice_store::{TaskEnd, TaskState};
+use sluice_store::{Message, Severity, TaskEnd, TaskState};
 use tokio::runtime::Handle;
 
 use super::host::TaskHost;
@@ -23,16 +28,59 @@ use super::workspace::Exchange;
 use super::{base_path, right};
 use crate::egress::{EgressNo, Scope, Target};
 use crate::value::at;
-use crate::workers::{End, Job, Limits, Mode, Order, Outcome};
+use crate::workers::{CutOff, End, Job, Limits, Mode, Order, Outcome, WorkersError};
+
+/// How long a call may wait for its task to be started again, all starts together. Beyond it whoever asked is told
+/// when to ask again.
+const PATIENCE: Span = Span::from_secs(10);
+/// The last part of a task's time, which the service does not get: a slow service is not a worker that hangs.
+const MARGIN: Span = Span::from_secs(2);
 
 /// What one task is to do.
 #[derive(Debug, Clone)]
-pub(super) struct Errand<'a> {
-    pub agent: &'a AgentName,
-    pub capability: &'a CapabilityName,
-    pub name: &'a str,
-    pub operation: &'a Operation,
-    pub arguments: &'a Map<String, Value>,
+pub(super) struct Errand {
+    pub agent: AgentName,
+    pub capability: CapabilityName,
+    pub name: String,
+    pub operation: Operation,
+    pub arguments: Map<String, Value>,
+}
+
+/// How often in a row the same errand ended by a fault that is nobody's attack.
+#[derive(Debug, Default)]
+pub(super) struct Faults(HashMap<u64, u32>);
+
+impl Faults {
+    /// Most errands that are counted. Beyond it counting begins anew: an outage, not one bad errand.
+    const MOST: usize = 1_000;
+
+    fn of(&self, errand: &Errand) -> u32 {
+        self.0.get(&errand.print()).copied().unwrap_or(0)
+    }
+
+    fn note(&mut self, errand: &Errand, times: u32) {
+        if times == 0 {
+            self.0.remove(&errand.print());
+            return;
+        }
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        self.0.insert(errand.print(), times);
+    }
+}
+
+impl Errand {
+    fn print(&self) -> u64 {
+        let mut print = std::hash::DefaultHasher::new();
+        let arguments = sluice_core::json::canonical(&Value::Object(self.arguments.clone()));
+        (self.agent.as_str(), &self.name, arguments).hash(&mut print);
+        print.finish()
+    }
+
+    fn writes(&self) -> bool {
+        self.operation.method != Method::Get
+    }
 }
 
 /// Why a task gave nothing.
@@ -53,20 +101,26 @@ struct Life {
 
 impl ProxyService {
     /// Runs a task; starts it again where that is right.
-    pub(super) async fn run(&self, errand: &Errand<'_>) -> Result<Value, NotGiven> {
-        let mut lives = 0;
+    pub(super) async fn run(&self, errand: &Errand) -> Result<Value, NotGiven> {
+        let (mut lives, mut waited) = (self.faults().of(errand), 0);
         loop {
-            let life = self.live(errand, lives).await.map_err(|refusal| NotGiven { refusal, changed: false })?;
+            let life = self.live(errand, lives).await;
+            // Whoever asks for the same again goes on counting where the last one stopped.
+            lives = if life.given.is_err() && life.again.is_some() { lives + 1 } else { 0 };
+            self.faults().note(errand, lives);
             match (life.given, life.again) {
                 (Ok(value), _) => return Ok(value),
                 // Whatever may have changed something is never simply done again.
-                (Err(_), Some(after)) if !life.changed => {
+                (Err(_), Some(after)) if !life.changed && waited + after.as_millis() <= PATIENCE.as_millis() => {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "no loop: the call itself waits until its task may run again"
                     )]
                     tokio::time::sleep(after.as_duration()).await;
-                    lives += 1;
+                    waited += after.as_millis();
+                }
+                (Err(refusal), Some(after)) if !life.changed => {
+                    return Err(NotGiven { refusal: refusal.retry_after(after), changed: false });
                 }
                 (Err(refusal), _) => return Err(NotGiven { refusal, changed: life.changed }),
             }
@@ -74,35 +128,34 @@ impl ProxyService {
     }
 
     /// One life.
-    async fn live(&self, errand: &Errand<'_>, lives: u32) -> Result<Life, Refusal> {
+    async fn live(&self, errand: &Errand, lives: u32) -> Life {
         let ground = self.ground();
         let id = JobId::mint(ground.ids.as_ref());
-        let begun = ground.store.begin_task(id, self.name(), errand.name, errand.agent.clone()).await;
-        if let Some(standing) = begun.map_err(unavailable)? {
-            let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
-            return Err(Refusal::new(Code::WorkerQuarantined).with_text(&text));
+        let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, again: None };
+        match ground.store.begin_task(id, self.name(), &errand.name, errand.agent.clone()).await {
+            Err(error) => return never(unavailable(error)),
+            Ok(Some(standing)) => {
+                let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
+                return never(Refusal::new(Code::WorkerQuarantined).with_text(&text));
+            }
+            Ok(None) => {}
         }
         // From here on there is a task, and it must have an end.
-        let (cause, host, given, state) = self.work(id, errand).await;
+        let remains = self.work(id, errand).await;
         ground.egress.end_job(id);
-        self.bury(id, errand, lives, Remains { cause, host, given, state }).await
+        self.bury(id, errand, lives, remains).await
     }
 
     /// Everything that can go wrong while the task is at work.
-    async fn work(
-        &self,
-        id: JobId,
-        errand: &Errand<'_>,
-    ) -> (Option<Cause>, Option<TaskHost>, Result<Value, Refusal>, TaskState) {
-        let early = |refusal: Refusal| (None, None, Err(refusal), TaskState::Crashed);
+    async fn work(&self, id: JobId, errand: &Errand) -> Remains {
+        let early = |refusal: Refusal| Remains::of(Err(refusal), TaskState::Crashed);
         let broken = |error: std::io::Error| Refusal::new(Code::WorkerCrashed).because(error);
         if let Err(error) = self.workspace().make() {
             return early(broken(error));
         }
-        let writes = errand.operation.method != Method::Get;
-        if writes {
+        if errand.writes() {
             let arguments = Value::Object(errand.arguments.clone());
-            if let Err(error) = self.workspace().draft(id, errand.name, arguments, self.ground().clock.now()) {
+            if let Err(error) = self.workspace().draft(id, &errand.name, arguments, self.ground().clock.now()) {
                 return early(broken(error));
             }
         }
@@ -113,29 +166,31 @@ impl ProxyService {
         match self.ground().workers.run(order, host).await {
             Err(error) => {
                 let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
-                early(Refusal::new(code).with_text(&error.to_string()))
+                let lost = matches!(error, WorkersError::Strange(_)) && errand.writes();
+                Remains { changed: lost, ..early(Refusal::new(code).with_text(&error.to_string())) }
             }
             Ok((End::Clean(done), host)) => {
                 let (cause, given) = self.judge(errand, &host, done.report.outcome);
                 let state = if cause.is_some() { TaskState::Crashed } else { TaskState::Clean };
-                (cause, Some(host), given, state)
+                Remains { cause, ..Remains::of(given, state) }.with(host)
             }
             Ok((End::Crashed(crash), host)) => {
-                (Some(crash.cause), Some(host), Err(Refusal::new(Code::WorkerCrashed)), TaskState::Crashed)
+                let words = crash.last_words.map(|words| words.place);
+                let given = Err(Refusal::new(Code::WorkerCrashed));
+                Remains { cause: Some(crash.cause), words, ..Remains::of(given, TaskState::Crashed) }.with(host)
             }
-            Ok((End::CutOff { .. }, host)) => {
+            Ok((End::CutOff { why: CutOff::Cancelled, .. }, host)) => {
+                Remains::of(Err(Refusal::new(Code::GatewayStopping)), TaskState::CutOff).with(host)
+            }
+            Ok((End::CutOff { why: CutOff::Time, .. }, host)) => {
                 let text = format!("the task took longer than {} minutes", self.declared().limits().timeout_minutes);
-                (
-                    Some(Cause::Exhausted),
-                    Some(host),
-                    Err(Refusal::new(Code::WorkerCrashed).with_text(&text)),
-                    TaskState::CutOff,
-                )
+                let given = Err(Refusal::new(Code::WorkerCrashed).with_text(&text));
+                Remains { cause: Some(Cause::Exhausted), ..Remains::of(given, TaskState::CutOff) }.with(host)
             }
         }
     }
 
-    async fn order(&self, id: JobId, errand: &Errand<'_>) -> Result<(Order, TaskHost), Refusal> {
+    async fn order(&self, id: JobId, errand: &Errand) -> Result<(Order, TaskHost), Refusal> {
         let (ground, declared) = (self.ground(), self.declared());
         let internal = |why: String| Refusal::new(Code::GatewayInternal).with_text(&why);
         let target = Target::parse(&declared.base_url).map_err(|why| internal(why.to_owned()))?;
@@ -144,7 +199,7 @@ impl ProxyService {
             job: id,
             capability: errand.capability.to_string(),
             hosts: vec![target.host().to_owned()],
-            operations: vec![right(declared, errand.operation).map_err(internal)?],
+            operations: vec![right(declared, &errand.operation).map_err(internal)?],
             by: Actor::Agent(errand.agent.clone()),
             lasts: limits.wall(),
         };
@@ -171,19 +226,20 @@ impl ProxyService {
             lines: Vec::new(),
             last: None,
             refused: None,
+            margin: MARGIN,
         };
         Ok((order, host))
     }
 
     /// The other side of the exchange, and how many past ones a task is told of.
-    fn relation<'a>(&'a self, errand: &'a Errand<'_>) -> Option<(&'a str, usize)> {
+    fn relation<'a>(&'a self, errand: &'a Errand) -> Option<(&'a str, usize)> {
         let identity = self.declared().identity.as_ref()?;
         let relation = errand.arguments.get(&identity.relation)?.as_str()?;
         Some((relation, identity.recent as usize))
     }
 
     /// What a worker that left in order says. It is held against the schema once more: its word counts for nothing.
-    fn judge(&self, errand: &Errand<'_>, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Result<Value, Refusal>) {
+    fn judge(&self, errand: &Errand, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Result<Value, Refusal>) {
         let refused = |code: Code, text: &str| Err(Refusal::new(code).with_text(text));
         match outcome {
             Outcome::Failed { code, text } => match (code.as_str(), &host.refused) {
@@ -211,7 +267,7 @@ impl ProxyService {
                     );
                 }
                 let data = at(&payload, "/data");
-                if verdict != "clean" || !self.follows(errand.operation, data) {
+                if verdict != "clean" || !self.follows(&errand.operation, data) {
                     return (Some(Cause::MalformedFrame), refused(Code::WorkerCrashed, "the worker reported nonsense"));
                 }
                 (None, Ok(data.clone()))
@@ -230,24 +286,23 @@ impl ProxyService {
         }
     }
 
-    /// The end of a life, in the order that was promised.
-    async fn bury(&self, id: JobId, errand: &Errand<'_>, lives: u32, remains: Remains) -> Result<Life, Refusal> {
-        let Remains { cause, host, given, state } = remains;
+    /// The end of a life, in the order that was promised. What cannot be written is told; nothing else depends on it.
+    async fn bury(&self, id: JobId, errand: &Errand, lives: u32, remains: Remains) -> Life {
+        let Remains { cause, words, requests, changed, mut lines, last, given, state } = remains;
         let (ground, workspace, now) = (self.ground(), self.workspace(), self.ground().clock.now());
-        let (requests, changed, mut lines, last) =
-            host.map_or((0, false, Vec::new(), None), |host| (host.requests, host.changed, host.lines, host.last));
         lines.push(json!({
             "at": now.to_string(), "event": "end", "task": id, "operation": errand.name, "state": state.as_str(),
         }));
-        let broken = |error: std::io::Error| Refusal::new(Code::WorkerCrashed).because(error);
-        workspace.log(&lines).map_err(broken)?;
+        let mut unwritten = Unwritten(None);
+        unwritten.note(workspace.log(&lines));
         let mut again = None;
         let mut crash = None;
         if let Some(cause) = cause {
             let suspicious = cause.is_adversarial().then_some(last.as_deref()).flatten();
-            let files = if changed { vec![format!("drafts/{id}.json")] } else { Vec::new() };
+            let mut files = vec!["logs/audit.jsonl".to_owned()];
+            files.extend(errand.writes().then(|| format!("drafts/{id}.json")));
             let report = CrashReport::new(&Scene {
-                at: now,
+                at: self.moment(now),
                 cause,
                 last_action: Some(errand.capability.clone()),
                 requests,
@@ -256,34 +311,53 @@ impl ProxyService {
             });
             let footprint = if changed { Footprint::Modified } else { Footprint::Clean };
             let next = next_step(&report, lives, footprint);
-            workspace.crashed(&report).map_err(broken)?;
-            workspace.abandon_drafts().map_err(broken)?;
+            unwritten.note(workspace.crashed(&report));
+            if let Some(place) = words {
+                unwritten.note(workspace.last_words(&report, &json!({"the_worker_says": {"place": place}})));
+            }
+            unwritten.note(workspace.abandon(id));
             match &next {
                 NextStep::Respawn { after } => again = Some(*after),
                 NextStep::WaitForPerson { .. } => {}
-                NextStep::Quarantine { .. } => {
-                    workspace.archive(now).map_err(broken)?;
-                }
+                NextStep::Quarantine { .. } => unwritten.note(workspace.archive(now)),
             }
             crash = Some((report, next, ground.message()));
         } else if given.is_ok() {
-            self.remember(errand, last.as_deref(), now).map_err(broken)?;
-            workspace.sent(id).map_err(broken)?;
-            workspace.keep_good().map_err(broken)?;
+            unwritten.note(self.remember(errand, last.as_deref(), now));
+            unwritten.note(workspace.sent(id));
+            unwritten.note(workspace.keep_good());
         } else {
-            workspace.abandon_drafts().map_err(broken)?;
+            unwritten.note(workspace.abandon(id));
         }
-        let end = TaskEnd { state, requests, crash };
-        ground.store.end_task(id, end).await.map_err(unavailable)?;
-        Ok(Life { given, changed, again })
+        let ended = ground.store.end_task(id, TaskEnd { state, requests, crash }).await;
+        if let Some(error) = unwritten.0 {
+            self.tell_unwritten(&error).await;
+        }
+        match ended {
+            Ok(_) => Life { given, changed, again },
+            // No answer without its record; and no second try, for nobody would know of the first.
+            Err(error) => Life { given: Err(unavailable(error)), changed, again: None },
+        }
     }
 
-    fn remember(&self, errand: &Errand<'_>, last: Option<&[u8]>, now: sluice_core::Timestamp) -> std::io::Result<()> {
+    /// People learn that the files of a proxy cannot be written.
+    async fn tell_unwritten(&self, error: &std::io::Error) {
+        tracing::error!(proxy = self.name(), "the workspace of `{}` cannot be written: {error}", self.name());
+        let body = json!({"proxy": self.name(), "text": format!("the workspace cannot be written: {}", error.kind())});
+        let id = self.ground().message();
+        let alert = Message { id, topic: "proxy.workspace".into(), severity: Severity::Warning, body };
+        let node = Actor::Node(self.ground().store.node().clone());
+        if let Err(error) = self.ground().store.alert(alert, node).await {
+            tracing::error!(code = error.code(), "and people cannot be told");
+        }
+    }
+
+    fn remember(&self, errand: &Errand, last: Option<&[u8]>, now: sluice_core::Timestamp) -> std::io::Result<()> {
         let Some((relation, _)) = self.relation(errand) else { return Ok(()) };
         let body = last.unwrap_or_default();
         let exchange = Exchange {
             at: now.to_string(),
-            operation: errand.name.to_owned(),
+            operation: errand.name.clone(),
             outcome: "clean".into(),
             answer_bytes: body.len() as u64,
             answer_hash: hash(body),
@@ -301,9 +375,38 @@ fn origin(target: &Target) -> String {
 /// What is left of a life.
 struct Remains {
     cause: Option<Cause>,
-    host: Option<TaskHost>,
+    /// Where the worker says it broke.
+    words: Option<String>,
+    requests: u64,
+    /// Whether something may have changed at the service.
+    changed: bool,
+    lines: Vec<Value>,
+    last: Option<Bytes>,
     given: Result<Value, Refusal>,
     state: TaskState,
+}
+
+impl Remains {
+    fn of(given: Result<Value, Refusal>, state: TaskState) -> Self {
+        let (requests, changed, lines) = (0, false, Vec::new());
+        Self { cause: None, words: None, requests, changed, lines, last: None, given, state }
+    }
+
+    fn with(self, host: TaskHost) -> Self {
+        let TaskHost { requests, changed, lines, last, .. } = host;
+        Self { requests, changed, lines, last, ..self }
+    }
+}
+
+/// The first file that could not be written.
+struct Unwritten(Option<std::io::Error>);
+
+impl Unwritten {
+    fn note<T>(&mut self, written: std::io::Result<T>) {
+        if let Err(error) = written {
+            self.0.get_or_insert(error);
+        }
+    }
 }
 
 fn hash(body: &[u8]) -> String {

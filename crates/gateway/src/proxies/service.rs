@@ -1,32 +1,57 @@
 //! One proxy as a service behind the gate: its reads are answered by a task, its writes carried out by one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use sluice_core::CapabilityName;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::ConnectionName;
-use sluice_core::proxy::Proxy;
+use sluice_core::proxy::{Method, Proxy};
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{CapabilityName, Span, Timestamp};
 
-use super::run::{Errand, NotGiven};
+use tokio::sync::oneshot;
+
+use super::run::{Errand, Faults, NotGiven};
 use super::{Ground, Workspace};
 use crate::services::{Ask, Performed, Service, Trouble, Work};
 
 /// One proxy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ProxyService {
     name: String,
-    declared: Proxy,
+    declared: Arc<Proxy>,
     workspace: Workspace,
     connection: ConnectionName,
     ground: Arc<Ground>,
+    /// When the last of its tasks crashed: reports are called after their moment, and no two may share one.
+    crashed_at: Arc<Mutex<Timestamp>>,
+    faults: Arc<Mutex<Faults>>,
 }
 
 impl ProxyService {
     pub(super) fn new(name: String, declared: Proxy, workspace: Workspace, ground: Arc<Ground>) -> Option<Self> {
         let connection = ConnectionName::new(format!("proxy.{name}")).ok()?;
-        Some(Self { name, declared, workspace, connection, ground })
+        let crashed_at = Arc::new(Mutex::new(Timestamp::from_millis(i64::MIN)));
+        Some(Self {
+            name,
+            declared: Arc::new(declared),
+            workspace,
+            connection,
+            ground,
+            crashed_at,
+            faults: Arc::default(),
+        })
+    }
+
+    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A moment that no other crash of this proxy is called after.
+    pub(super) fn moment(&self, now: Timestamp) -> Timestamp {
+        let mut last = self.crashed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = now.max(*last + Span::from_millis(1));
+        *last
     }
 
     /// Its name.
@@ -59,8 +84,19 @@ impl ProxyService {
         let unknown = || NotGiven { refusal: Refusal::new(Code::GatewayUnsupported), changed: false };
         let capability = action.capability();
         let (name, operation) = self.declared.operation(&self.name, capability).ok_or_else(unknown)?;
-        let errand = Errand { agent: action.agent(), capability, name, operation, arguments: action.arguments() };
-        self.run(&errand).await
+        let errand = Errand {
+            agent: action.agent().clone(),
+            capability: capability.clone(),
+            name: name.to_owned(),
+            operation: operation.clone(),
+            arguments: action.arguments().clone(),
+        };
+        // Whoever asked may hang up. The task goes on to its end, which is recorded.
+        let (this, may_change) = (self.clone(), operation.method != Method::Get);
+        let (answer, answered) = oneshot::channel();
+        self.ground.owns(async move { drop(answer.send(this.run(&errand).await)) });
+        let lost = |_| NotGiven { refusal: Refusal::new(Code::GatewayInternal), changed: may_change };
+        answered.await.map_err(lost)?
     }
 }
 

@@ -1,6 +1,7 @@
 //! What outlives the tasks of a proxy: logs, relations and drafts in a folder of its own.
 //!
-//! Only the gateway writes here; a task is told a little of it at its start and proposes what to add. Promise:
+//! Only the gateway writes here; a task is told a little of it at its start and proposes what to add. Promise: tasks
+//! that end at the same moment write one after the other;
 //! whatever way a task ends, its audit lines are flushed, then its crash report is written, then its drafts
 //! are marked; no credential is ever written; a quarantine keeps the remains and brings back the last good copy.
 
@@ -8,6 +9,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +29,8 @@ pub struct Workspace {
     /// All proxies' folders.
     root: PathBuf,
     name: String,
+    /// Whoever changes the folder has it.
+    turn: Arc<Mutex<()>>,
 }
 
 /// One past exchange with the other side, as a task is told of it. Sizes and times, and what we said ourselves.
@@ -72,13 +76,17 @@ impl Workspace {
     /// The workspace of a proxy below a folder for all of them. Nothing is made yet.
     #[must_use]
     pub fn new(root: &Path, name: &str) -> Option<Self> {
-        proxy::is_name(name).then(|| Self { root: root.to_path_buf(), name: name.to_owned() })
+        proxy::is_name(name).then(|| Self { root: root.to_path_buf(), name: name.to_owned(), turn: Arc::default() })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.root.join(&self.name)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn good(&self) -> PathBuf {
@@ -94,6 +102,11 @@ impl Workspace {
     /// # Errors
     /// When they cannot be made.
     pub fn make(&self) -> io::Result<()> {
+        let _turn = self.turn();
+        self.folders()
+    }
+
+    fn folders(&self) -> io::Result<()> {
         for part in ["logs", "relations", "drafts"] {
             private_dir(&self.path().join(part))?;
         }
@@ -105,6 +118,7 @@ impl Workspace {
     /// # Errors
     /// When they cannot be written.
     pub fn log(&self, lines: &[Value]) -> io::Result<()> {
+        let _turn = self.turn();
         let path = self.path().join("logs/audit.jsonl");
         if fs::metadata(&path).is_ok_and(|about| about.len() > LOG_BYTES) {
             fs::rename(&path, path.with_extension("jsonl.1"))?;
@@ -117,6 +131,7 @@ impl Workspace {
     /// # Errors
     /// When it cannot be written.
     pub fn crashed(&self, report: &CrashReport) -> io::Result<String> {
+        let _turn = self.turn();
         let name = format!("{}.json", report.crash_id().replace(':', "-"));
         let text = serde_json::to_vec_pretty(report)?;
         whole(&self.path().join("logs").join(&name), &text)?;
@@ -138,6 +153,7 @@ impl Workspace {
     /// # Errors
     /// When it cannot be written.
     pub fn remember(&self, relation: &str, exchange: &Exchange) -> io::Result<()> {
+        let _turn = self.turn();
         let path = self.relation(relation);
         let text = fs::read_to_string(&path).unwrap_or_default();
         if text.lines().count() >= 2 * KEPT {
@@ -160,6 +176,7 @@ impl Workspace {
     /// # Errors
     /// When it cannot be written.
     pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: Timestamp) -> io::Result<()> {
+        let _turn = self.turn();
         let draft =
             Draft { state: "IN_PROGRESS".into(), operation: operation.to_owned(), at: at.to_string(), arguments };
         whole(&self.draft_path(task), &serde_json::to_vec_pretty(&draft)?)
@@ -170,14 +187,35 @@ impl Workspace {
     /// # Errors
     /// When it cannot be written.
     pub fn sent(&self, task: JobId) -> io::Result<()> {
+        let _turn = self.turn();
         self.mark(&self.draft_path(task), "SENT")
     }
 
-    /// Marks every draft in progress as abandoned. Gives how many there were.
+    /// The task that wrote a draft ended without sending it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn abandon(&self, task: JobId) -> io::Result<()> {
+        let _turn = self.turn();
+        self.mark(&self.draft_path(task), "ABANDONED")
+    }
+
+    /// Keeps what a dying worker said of itself, beside the report and apart from it: nothing of it is believed.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn last_words(&self, report: &CrashReport, words: &Value) -> io::Result<()> {
+        let _turn = self.turn();
+        let name = format!("{}.words.json", report.crash_id().replace(':', "-"));
+        whole(&self.path().join("logs").join(name), &serde_json::to_vec_pretty(words)?)
+    }
+
+    /// Marks every draft in progress as abandoned: nobody is left who could send one. Gives how many there were.
     ///
     /// # Errors
     /// When one cannot be written.
     pub fn abandon_drafts(&self) -> io::Result<usize> {
+        let _turn = self.turn();
         let mut marked = 0;
         for path in files(&self.path().join("drafts")) {
             if read_draft(&path).is_some_and(|draft| draft.state == "IN_PROGRESS") {
@@ -211,6 +249,7 @@ impl Workspace {
     /// # Errors
     /// When it cannot be copied.
     pub fn keep_good(&self) -> io::Result<()> {
+        let _turn = self.turn();
         let next = self.good().with_extension("next");
         remove(&next)?;
         copy(&self.path(), &next)?;
@@ -223,10 +262,11 @@ impl Workspace {
     /// # Errors
     /// When a folder cannot be moved.
     pub fn archive(&self, at: Timestamp) -> io::Result<String> {
+        let _turn = self.turn();
         private_dir(&self.archives())?;
         let name = at.to_string().replace(':', "-");
         fs::rename(self.path(), self.archives().join(&name))?;
-        self.restore(None)?;
+        self.bring_back(None)?;
         Ok(name)
     }
 
@@ -235,6 +275,11 @@ impl Workspace {
     /// # Errors
     /// When there is no such archive, or it cannot be copied.
     pub fn restore(&self, archive: Option<&str>) -> io::Result<()> {
+        let _turn = self.turn();
+        self.bring_back(archive)
+    }
+
+    fn bring_back(&self, archive: Option<&str>) -> io::Result<()> {
         let from = match archive {
             Some(name) => {
                 let known = self.archived().into_iter().any(|archived| archived.name == name);
@@ -250,7 +295,7 @@ impl Workspace {
             remove(&self.path())?;
             fs::rename(&next, self.path())?;
         }
-        self.make()
+        self.folders()
     }
 
     /// What was set aside, oldest first.

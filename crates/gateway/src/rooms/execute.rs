@@ -19,13 +19,19 @@ use crate::{Gateway, No};
 
 /// How long a claim lasts before others may conclude that this node is gone.
 pub const LEASE: Span = Span::from_secs(60);
-/// How long an effect may take: well within the lease.
-const DEADLINE: Span = Span::from_secs(50);
+/// The last part of a lease, in which nothing is begun and nothing is waited for.
+const MARGIN: Span = Span::from_secs(5);
 
-/// Carries out a claimed write and records how it went.
-pub async fn run(gw: &Gateway, hold: Hold) {
+/// Until when a claim made from now on may be worked on, in time since boot: a clock that nobody can set.
+#[must_use]
+pub fn until(gw: &Gateway) -> Span {
+    gw.clock.since_boot() + Span::from_millis(LEASE.as_millis().saturating_sub(MARGIN.as_millis()))
+}
+
+/// Carries out a claimed write and records how it went. Nothing of it goes on after `until`.
+pub async fn run(gw: &Gateway, hold: Hold, until: Span) {
     let id = hold.id;
-    let outcome = match attempt(gw, &hold).await {
+    let outcome = match attempt(gw, &hold, until).await {
         Ok(outcome) => outcome,
         Err(unrecorded) => {
             // Nothing is lost: the lease runs out and the write is looked up.
@@ -47,7 +53,7 @@ pub async fn run(gw: &Gateway, hold: Hold) {
 }
 
 /// One attempt: how it went, or why that cannot even be recorded.
-async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
+async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> {
     if services::is_elsewhere(&hold.action) {
         return match arm(gw, hold, Prepared::default()).await? {
             Armed::Permit(..) => Ok(done(Performed {
@@ -60,7 +66,7 @@ async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
         };
     }
     if let Some(reversed) = hold.reverses {
-        return rollback::attempt(gw, hold, reversed).await;
+        return rollback::attempt(gw, hold, reversed, until).await;
     }
     let Ok(service) = gw.services.for_service(&hold.service) else { return Ok(refused(Code::GatewayUnsupported)) };
     if effect_of(gw, hold.action.capability()) == Some(Effect::Read) {
@@ -80,17 +86,37 @@ async fn attempt(gw: &Gateway, hold: &Hold) -> Result<Outcome, No> {
             Err(no) => Outcome::Refused { code: no.code().as_str().into() },
         });
     }
-    let prepared = match service.prepare(hold).await {
-        Ok(prepared) => prepared,
-        Err(trouble) => return Ok(before_arming(gw.now(), trouble)),
+    let prepared = match within(gw, until, service.prepare(hold)).await {
+        Some(Ok(prepared)) => prepared,
+        Some(Err(trouble)) => return Ok(before_arming(gw.now(), trouble)),
+        None => return Ok(out_of_time()),
     };
+    if left(gw, until) == Span::ZERO {
+        return Ok(out_of_time());
+    }
     match arm(gw, hold, prepared).await? {
         Armed::Stopped(outcome) => Ok(outcome),
+        Armed::Permit(..) if left(gw, until) == Span::ZERO => Ok(out_of_time()),
         Armed::Permit(permit, before) => {
             let work = service.perform(*permit, hold, before.as_deref());
-            Ok(outcome_of(gw.now(), timeout(DEADLINE.as_duration(), work).await.unwrap_or(Err(Trouble::Unclear))))
+            Ok(outcome_of(gw.now(), within(gw, until, work).await.unwrap_or(Err(Trouble::Unclear))))
         }
     }
+}
+
+/// What is left of the time a claim gave.
+pub(super) fn left(gw: &Gateway, until: Span) -> Span {
+    Span::from_millis(until.as_millis().saturating_sub(gw.clock.since_boot().as_millis()))
+}
+
+/// Work that ends before the claim does. Nothing if it did not.
+pub(super) async fn within<T>(gw: &Gateway, until: Span, work: impl Future<Output = T>) -> Option<T> {
+    timeout(left(gw, until).as_duration(), work).await.ok()
+}
+
+/// The claim's time was used up before anything could leave.
+pub(super) fn out_of_time() -> Outcome {
+    Outcome::NotDone { code: Code::ExecuteOutOfTime.as_str().into() }
 }
 
 /// What arming gave.

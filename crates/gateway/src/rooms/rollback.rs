@@ -194,7 +194,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
 }
 
 /// One attempt at taking a write back.
-pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> Result<Outcome, No> {
+pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, until: Span) -> Result<Outcome, No> {
     let Some(done) = gw.store.hold(reversed).await? else { return Ok(execute::refused(Code::RollbackNotFound)) };
     let Ok(service) = gw.services.for_service(&done.service) else {
         return Ok(execute::refused(Code::GatewayUnsupported));
@@ -208,7 +208,11 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> R
     };
     match execute::arm(gw, undoing, Prepared::default()).await? {
         Armed::Stopped(outcome) => Ok(outcome),
-        Armed::Permit(permit, _) => match service.undo(*permit, &done, &point.content).await {
+        Armed::Permit(..) if execute::left(gw, until) == Span::ZERO => Ok(execute::out_of_time()),
+        Armed::Permit(permit, _) => match execute::within(gw, until, service.undo(*permit, &done, &point.content))
+            .await
+            .unwrap_or(Err(Trouble::Unclear))
+        {
             Ok(performed) => {
                 gw.store.undone(reversed, after, who(undoing)).await?;
                 service.forget(&point.content).await;

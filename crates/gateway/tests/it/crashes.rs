@@ -4,9 +4,14 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_core::Span;
+use sluice_gateway::channels;
+use sluice_gateway::corridor::Answer;
+use sluice_gateway::loops::outbox::Outbox;
 
+use crate::house::{House, Plan};
+use crate::mail;
 use crate::telegram::{ANA, PEOPLE, World};
 
 /// Goes on with a future until it has waited so often, then drops it, as a kill would. Whether it came to its end.
@@ -81,4 +86,40 @@ async fn an_outcome_survives_a_kill_while_it_is_shown() {
         }
     }
     panic!("it never ends");
+}
+
+/// The same by mail: dies after so many waits while a letter goes out, and comes back.
+async fn dies_while_mailing(waits: usize) -> bool {
+    let (port, taken, _serves) = mail::server().await;
+    let config = format!(
+        "approvals:\n  people:\n    - {{name: ana, email: ana@example.test}}\n\
+         email: {{smtp_host: 127.0.0.1, smtp_port: {port}, smtp_security: off, from: gate@example.test, reply_to: replies@example.test}}\n"
+    );
+    let agent = "rules:\n  - {capability: filesystem.write, tier: approval_required}\n".to_owned();
+    let house = House::new(Plan { config, agent, ..Plan::default() }).await;
+    let write = json!({"path": house.path("a"), "content": "x"});
+    let Ok(Answer::Awaiting { approval, .. }) = house.call("filesystem.write", write).await else { panic!() };
+    let outbox = |house: &House| Outbox::new(channels::configured(&house.gw.config).unwrap());
+    let ended = cut_after(waits, outbox(&house).step(&house.gw)).await;
+    let house = house.restart(Span::from_secs(61)).await;
+    for _ in 0..4 {
+        outbox(&house).step(&house.gw).await.unwrap();
+        house.pass(Span::from_secs(61));
+    }
+    let letters = taken.lock().unwrap().clone();
+    assert!((1..=2).contains(&letters.len()), "after {waits}: {} letters", letters.len());
+    assert!(letters.iter().all(|letter| letter.replace("=\n", "").contains(&approval.to_string())), "after {waits}");
+    let card = house.gw.store.approval(approval).await.unwrap().unwrap();
+    assert!(card.approval.state.is_open(), "after {waits}: telling somebody decides nothing");
+    !ended
+}
+
+#[tokio::test]
+async fn a_letter_by_mail_survives_a_kill_between_any_two_steps_of_sending_it() {
+    let mut kills = 0;
+    while dies_while_mailing(kills).await {
+        kills += 1;
+        assert!(kills < 400, "it never ends");
+    }
+    assert!(kills >= 6, "connecting, greeting, sender, recipient, text and noting are steps of their own: {kills}");
 }

@@ -402,6 +402,34 @@ async fn nothing_an_agent_can_reach_decides_anything() {
 }
 
 #[tokio::test]
+async fn how_people_decide_is_counted_for_a_week() {
+    let open = open(plan()).await;
+    let decide = async |open: &Open, preview: &str, takes: Span, answer: &str| {
+        let id = open.pending(&other("s", preview)).await;
+        open.house.pass(takes);
+        let said = open.reply(&format!("Re: [{id}]"), answer).await;
+        assert_eq!(said.status, 200, "{said:?}");
+    };
+    let stats =
+        async |open: &Open| ask(open.main, "GET", "/v1/approvals/stats", &open.house.operator_token, None).await;
+    // Too long ago to count.
+    decide(&open, "old", Span::from_secs(1), "3").await;
+    open.house.pass(Span::from_hours(7 * 24));
+    for (preview, seconds, answer) in [("a", 3, "1"), ("b", 9, "1"), ("c", 5, "3"), ("d", 40, "1")] {
+        decide(&open, preview, Span::from_secs(seconds), answer).await;
+    }
+    let counted = stats(&open).await.json();
+    let person = &counted["people"][0];
+    assert_eq!((&person["approved"], &person["denied"]), (&json!(3), &json!(1)), "{counted}");
+    assert_eq!((&person["approval_rate"], &person["median_ms"]), (&json!(0.75), &json!(9_000)), "{counted}");
+    assert_eq!(person["hasty"], false);
+    for n in 0..20 {
+        decide(&open, &format!("fast {n}"), Span::from_secs(1), "1").await;
+    }
+    assert_eq!(stats(&open).await.json()["people"][0]["hasty"], true, "twenty yeses that nobody can have read");
+}
+
+#[tokio::test]
 async fn two_people_are_asked_where_config_says_so() {
     let config = format!("{}  two_people: medium\n", plan().config);
     let open = open(Plan { config, ..plan() }).await;

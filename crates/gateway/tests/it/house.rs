@@ -6,6 +6,7 @@ use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use sluice_content::Raw;
@@ -124,6 +125,7 @@ pub struct HouseOn<G: Ground> {
     pub viewer_token: String,
     pub inbox_key: String,
     release: Option<Release>,
+    asleep: AtomicBool,
     world: World,
     database: Option<Database>,
     ground: PhantomData<G>,
@@ -197,6 +199,7 @@ impl<G: Ground> HouseOn<G> {
             viewer_token,
             inbox_key,
             release,
+            asleep: AtomicBool::new(false),
             world,
             database,
             ground: PhantomData,
@@ -314,6 +317,9 @@ impl<G: Ground> HouseOn<G> {
     /// Lets go what is due, and waits until it is done.
     pub async fn let_go(&mut self) -> usize {
         let release = self.release.as_mut().unwrap();
+        if !self.asleep.swap(false, Ordering::SeqCst) {
+            release.stay_awake(&self.gw);
+        }
         let mut all = 0;
         loop {
             let started = release.step(&self.gw).await.unwrap();
@@ -323,6 +329,12 @@ impl<G: Ground> HouseOn<G> {
                 return all;
             }
         }
+    }
+
+    /// Time passes, and the machine is asleep meanwhile.
+    pub fn sleep(&self, span: Span) {
+        self.asleep.store(true, Ordering::SeqCst);
+        self.clock.advance(span);
     }
 
     /// Time passes.

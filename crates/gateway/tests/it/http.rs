@@ -413,6 +413,53 @@ async fn a_watch_of_shared_values_tells_names_and_versions_to_its_agent_alone() 
     assert_eq!(ask(open.main, "DELETE", &address, &open.house.agent_key, None).await.status, 204);
 }
 
+/// Reads on until this was said.
+async fn hear(line: &mut TcpStream, words: &str) {
+    let mut heard = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&heard).contains(words) {
+            heard.push(line.read_u8().await.expect("the line is open"));
+        }
+    };
+    // Less than the silence after which a stream gives a sign of life.
+    tokio::time::timeout(Duration::from_secs(10), read).await.expect("it is said in time");
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_ends_its_streams_at_once() {
+    let open = open(Plan::default()).await;
+    let mut line = TcpStream::connect(open.main).await.unwrap();
+    let (host, token) = (open.main, &open.house.operator_token);
+    let request = format!("GET /v1/events HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\r\n");
+    line.write_all(request.as_bytes()).await.unwrap();
+    hear(&mut line, ": listening").await;
+    open.house.gw.enter(sluice_gateway::Phase::Stopping);
+    // The last chunk of the answer.
+    hear(&mut line, "\r\n0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn rules_that_come_back_are_in_the_history_twice() {
+    let open = open(Plan::default()).await;
+    let token = &open.house.operator_token;
+    let mut versions = Vec::new();
+    for tier in ["notify", "blocked", "notify"] {
+        let files = json!({"files": {"org.yaml": format!("defaults: {{tier: {tier}}}\n")}});
+        let applied = ask(open.main, "PUT", "/v1/policy", token, Some(&files)).await;
+        versions.insert(0, applied.json()["version"].clone());
+    }
+    let history = ask(open.main, "GET", "/v1/policy/history?limit=3", token, None).await.json();
+    let told: Vec<Value> = history["data"].as_array().unwrap().iter().map(|line| line["version"].clone()).collect();
+    assert_eq!(told, versions, "{history}");
+    // One version, however often it was in force.
+    let start = versions[1].as_str().unwrap().get(.."sha256:".len() + 12).unwrap();
+    let reverted = ask(open.main, "POST", "/v1/policy/revert", token, Some(&json!({"version": start}))).await;
+    assert_eq!(reverted.json()["version"], versions[1], "{reverted:?}");
+    let start = versions[0].as_str().unwrap().get(.."sha256:".len() + 12).unwrap();
+    let reverted = ask(open.main, "POST", "/v1/policy/revert", token, Some(&json!({"version": start}))).await;
+    assert_eq!(reverted.json()["version"], versions[0], "{reverted:?}");
+}
+
 #[tokio::test]
 async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
     let open = open(Plan::default()).await;
@@ -430,13 +477,44 @@ async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
 }
 
 #[tokio::test]
+async fn the_limit_of_a_head_is_held_to_the_byte() {
+    let open = open(Plan::default()).await;
+    let most = usize::try_from(open.house.gw.config.limits.head.as_bytes()).unwrap();
+    let with = |size: usize| {
+        let line = format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", open.main);
+        // Counted as sent: a name, a colon and a blank, the value, and the end of the line.
+        let counted = "/livez".len() + "host: ".len() + open.main.to_string().len() + 2 + "connection: close\r\n".len();
+        format!("{line}x-pad: {}\r\n\r\n", "x".repeat(size - counted - "x-pad: \r\n".len()))
+    };
+    assert_eq!(raw(open.main, with(most).as_bytes()).await.status, 200);
+    let refused = raw(open.main, with(most + 1).as_bytes()).await;
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (431, Some("door.head_too_large")), "{refused:?}");
+    // What the reader itself cannot take has no words, but is refused as well.
+    let many: String = (0..300).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let many = format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{many}\r\n", open.main);
+    assert_eq!(raw(open.main, many.as_bytes()).await.status, 431);
+    for trick in ["content-length: 1\r\ncontent-length: 2\r\n", "x: a\r\n folded\r\n", "no colon\r\n", "a b: c\r\n"] {
+        let bytes = format!("POST /v1/calls HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{trick}\r\n", open.main);
+        let status = raw(open.main, bytes.as_bytes()).await.status;
+        assert!((400..500).contains(&status), "{trick:?}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_nobody_knows_is_refused_and_not_passed_over() {
+    let open = open(Plan::default()).await;
+    let answer = ask(open.main, "GET", "/v1/approvals?statsu=pending", &open.house.operator_token, None).await;
+    assert_eq!(answer.status, 422, "{answer:?}");
+    assert!(answer.body.contains("`statsu`") && answer.body.contains("state"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn calls_go_on_beside_two_thousand_idle_connections() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if setrlimit(Resource::Nofile, limit).is_err() || limit.maximum.is_some_and(|most| most < 4_500) {
-        eprintln!("skipped: a process may have too few files open here");
-        return;
+        return sluice_testkit::skip("a process may have too few files open here");
     }
     let plan = Plan { config: "limits: {connections: 2100, head_timeout: 60s}\n".into(), ..Plan::default() };
     let open = open(plan).await;

@@ -19,6 +19,7 @@ mod gate;
 mod hook;
 mod house;
 mod http;
+mod lateness;
 mod leak;
 mod mail;
 mod mcp;

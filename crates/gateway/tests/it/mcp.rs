@@ -256,6 +256,74 @@ async fn a_client_that_knows_tasks_gets_one_and_a_persons_no_is_its_result() {
 }
 
 #[tokio::test]
+async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
+    let config = "approvals: {page: \"https://gate.example\", elicit: true}\n".to_owned();
+    let plan = rules("  - {capability: filesystem.write, tier: approval_required}\n");
+    let mut open = open(Plan { config, ..plan }).await;
+    let arguments = |open: &Open, name: &str| json!({"path": open.house.path(name), "content": "secret words"});
+    let mut asked = Vec::new();
+    for (n, name) in ["a", "b"].into_iter().enumerate() {
+        let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
+        let one = shows.call("filesystem_write", arguments(&open, name), n as u64).await;
+        assert_eq!(one["resultType"], "input_required", "{one}");
+        let request = &one["inputRequests"]["look"];
+        assert_eq!((&request["method"], &request["params"]["mode"]), (&json!("elicitation/create"), &json!("url")));
+        let url = request["params"]["url"].as_str().unwrap();
+        let path = url.strip_prefix("https://gate.example").unwrap().to_owned();
+        asked.push((path, one["requestState"].clone()));
+    }
+    let address = open.main;
+    let visit = async |method: &str, path: &str, body: &str| {
+        let kind = "content-type: application/x-www-form-urlencoded\r\norigin: https://gate.example\r\n";
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: gate.example\r\nconnection: close\r\n{kind}");
+        raw(address, format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await
+    };
+    // The agent has the address as well, and does with it what it can.
+    let page = visit("GET", &asked[0].0, "").await;
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.body.contains("filesystem.write") && page.body.contains("waits for a person"), "{}", page.body);
+    assert!(!page.body.contains("<form") && !page.body.contains("secret words"), "{}", page.body);
+    for body in ["answer=1", "page=0.x&answer=yes&words=", "page=&answer=1++Allow+once", ""] {
+        let tried = visit("POST", &asked[0].0, body).await;
+        assert!([400, 404, 415, 422].contains(&tried.status), "{tried:?}");
+    }
+    let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
+    let waiting = shows.call("sluice_approvals", json!({}), 8).await["structuredContent"]["waiting"].clone();
+    assert_eq!(waiting.as_array().map(Vec::len), Some(2), "both still wait: {waiting}");
+    let approval = |path: &str| {
+        let found = waiting.as_array().unwrap().iter().find(|one| path.ends_with(one["call_id"].as_str().unwrap()));
+        found.unwrap()["approval_id"].as_str().unwrap().to_owned()
+    };
+    // What the client says to the address is no answer: the person's no counts.
+    let again = |name: &str, state: &Value| {
+        json!({
+            "name": "filesystem_write", "arguments": arguments(&open, name), "requestState": state,
+            "inputResponses": {"look": {"action": "accept"}},
+        })
+    };
+    let no = approval(&asked[0].0);
+    let (denied, ()) = tokio::join!(
+        shows.result("tools/call", again("a", &asked[0].1), 10),
+        decide(&open, &no, Ruling::Deny { note: None })
+    );
+    let code = &denied["structuredContent"]["code"];
+    assert_eq!((&denied["isError"], code), (&json!(true), &json!("approval.denied")), "{denied}");
+    // A state does not carry other arguments, and none of another agent.
+    let wrong = shows.send("tools/call", &again("c", &asked[1].1), 11, &[]).await;
+    assert_eq!(wrong.json()["error"]["code"], -32602, "{wrong:?}");
+    decide(&open, &approval(&asked[1].0), yes()).await;
+    let params = again("b", &asked[1].1);
+    let key = open.house.another("stranger").await;
+    open.house.let_go().await;
+    let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
+    let stranger = Client { key, ..shows.clone() }.send("tools/call", &params, 12, &[]).await;
+    assert_eq!(stranger.json()["error"]["code"], -32602, "{stranger:?}");
+    let done = shows.result("tools/call", params, 13).await;
+    assert_eq!(done["structuredContent"]["status"], "done", "{done}");
+    assert!(open.house.work().join("b").exists() && !open.house.work().join("a").exists());
+}
+
+#[tokio::test]
 async fn a_client_with_a_progress_token_hears_that_its_call_waits_and_then_the_outcome() {
     let open = open(rules("  - {capability: system.info, tier: approval_required}\n")).await;
     let client = Client::older(&open, "2025-11-25").await;

@@ -12,7 +12,7 @@ use seccompiler::{
     apply_filter,
 };
 
-use crate::stranger::Terms;
+use crate::stranger::{Profile, Terms};
 
 /// What every kernel with Landlock refuses; without these there is no layer.
 const LEAST: ABI = ABI::V1;
@@ -53,6 +53,9 @@ const LOOKED_UP: [&str; 30] = [
     "/proc/sys/vm/overcommit_memory",
     "/sys/devices/system/cpu",
 ];
+/// What even a program that does one job has to look up: where its libraries are, and which zone the clock is in.
+const LOADED_BY: [&str; 5] =
+    ["/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld-musl-x86_64.path", "/etc/localtime"];
 const DEVICES_READ: [&str; 2] = ["/dev/urandom", "/dev/random"];
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
@@ -102,10 +105,14 @@ pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
         .handle_access(AccessFs::from_all(MOST))?
         .handle_access(AccessNet::from_all(MOST))?
         .scope(Scope::from_all(MOST))?;
+    let looked_up: &[&str] = match terms.profile {
+        Profile::Server => &LOOKED_UP,
+        Profile::Job { .. } => &LOADED_BY,
+    };
     let mut created = ruleset
         .create()?
         .add_rules(path_beneath_rules(PROGRAMS, running()))?
-        .add_rules(path_beneath_rules(LOOKED_UP, reading()))?
+        .add_rules(path_beneath_rules(looked_up, reading()))?
         .add_rules(path_beneath_rules(DEVICES_READ, reading()))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
     let named = terms.read.iter().chain([&terms.program]).map(|path| (path, running()));
@@ -176,21 +183,33 @@ const NEVER: [i64; 38] = [
 const ABSENT: [i64; 4] =
     [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
+/// Calls that start another process. Threads are started by `clone` alone, which is told apart by its flags.
+#[cfg(target_arch = "x86_64")]
+const PROCESSES: [i64; 2] = [libc::SYS_fork, libc::SYS_vfork];
+/// Calls that start another process. This processor has none but `clone`.
+#[cfg(not(target_arch = "x86_64"))]
+const PROCESSES: [i64; 0] = [];
+
 /// Loads the filters. The last lock.
-pub(crate) fn calls(with_network: bool) -> Result<String, WideError> {
+pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, WideError> {
     let broken = |error: &dyn std::fmt::Display| WideError::Filter(error.to_string());
-    for (rules, errno) in [(absent(), libc::ENOSYS), (never(with_network)?, libc::EPERM)] {
-        let errno = u32::try_from(errno).map_err(|error| broken(&error))?;
+    let errno = |errno: i32| u32::try_from(errno).map(SeccompAction::Errno).map_err(|error| broken(&error));
+    let forbidden = match profile {
+        Profile::Server => errno(libc::EPERM)?,
+        Profile::Job { .. } => SeccompAction::KillProcess,
+    };
+    for (rules, action) in [(absent(), errno(libc::ENOSYS)?), (never(with_network, profile)?, forbidden)] {
         let arch = std::env::consts::ARCH.try_into().map_err(|error: seccompiler::BackendError| broken(&error))?;
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch);
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
         let filter: BpfProgram = filter.and_then(TryInto::try_into).map_err(|error| broken(&error))?;
         apply_filter(&filter).map_err(|error| broken(&error))?;
     }
-    Ok(format!(
-        "{} calls refused, {}",
-        NEVER.len() + ABSENT.len(),
-        if with_network { "TCP only" } else { "no sockets" }
-    ))
+    let sockets = if with_network { "TCP only" } else { "no sockets" };
+    let processes = match profile {
+        Profile::Server => "",
+        Profile::Job { .. } => ", one process, death for any of them",
+    };
+    Ok(format!("{} calls refused, {sockets}{processes}", NEVER.len() + ABSENT.len()))
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -199,7 +218,7 @@ fn absent() -> Rules {
     ABSENT.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-fn never(with_network: bool) -> Result<Rules, WideError> {
+fn never(with_network: bool, profile: Profile) -> Result<Rules, WideError> {
     let mut rules: Rules = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
     let rule = |conditions: &[(u8, SeccompCmpOp, i32)]| -> Result<SeccompRule, WideError> {
         let one = |(at, how, value): &(u8, SeccompCmpOp, i32)| {
@@ -211,7 +230,13 @@ fn never(with_network: bool) -> Result<Rules, WideError> {
     };
     // New users could have capabilities again.
     let mask = u64::from(u32::from_ne_bytes(libc::CLONE_NEWUSER.to_ne_bytes()));
-    rules.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpOp::MaskedEq(mask), libc::CLONE_NEWUSER)])?]);
+    let mut clones = vec![rule(&[(0, SeccompCmpOp::MaskedEq(mask), libc::CLONE_NEWUSER)])?];
+    if let Profile::Job { .. } = profile {
+        let mask = u64::from(u32::from_ne_bytes(libc::CLONE_THREAD.to_ne_bytes()));
+        clones.push(rule(&[(0, SeccompCmpOp::MaskedEq(mask), 0)])?);
+        rules.extend(PROCESSES.map(|call| (call, Vec::new())));
+    }
+    rules.insert(libc::SYS_clone, clones);
     // Sockets of files lead to services of this machine, datagrams and raw sockets past the one port: neither is
     // something Landlock sees. Pairs of sockets are another call and stay.
     let sockets = if with_network {
@@ -236,7 +261,9 @@ mod tests {
 
     #[test]
     fn both_filters_compile_with_and_without_a_network() {
-        for rules in [absent(), never(false).unwrap(), never(true).unwrap()] {
+        let job = Profile::Job { cpu_seconds: 1 };
+        let all = [(false, Profile::Server), (true, Profile::Server), (false, job)].map(|(net, how)| never(net, how));
+        for rules in all.into_iter().map(Result::unwrap).chain([absent()]) {
             let arch = std::env::consts::ARCH.try_into().unwrap();
             let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch).unwrap();
             let program: BpfProgram = filter.try_into().unwrap();

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::life::Life;
-use super::{Cancel, NotStarted, Spawner, start};
-use crate::layers::Layers;
+use super::{Cancel, End, Host, NotStarted, Spawner, Task, start, watch};
+use crate::layers::{LayerName, Layers};
+use crate::protocol::{Job, Malformed, ToWorker};
 use crate::stranger::{ROLE, Said, Terms};
 
 /// How long our own program may take until it has become the other.
@@ -71,11 +72,58 @@ impl Spawner {
             output: Some(output.into()),
             error: Some(error.into()),
         };
-        match said.trouble {
-            None => Ok(stranger),
-            Some(_) if !said.missing.is_empty() => Err(NotStarted::Layers(said.missing)),
-            Some(why) => Err(NotStarted::Spawn(io::Error::other(why))),
+        refused(said.trouble, said.missing)?;
+        Ok(stranger)
+    }
+
+    /// Has a program of others do one job, and stays until it is over. It speaks in the frames of a worker, over its
+    /// standard input and output, which are one socket; it is locked in before its first instruction and never says so
+    /// itself.
+    ///
+    /// # Errors
+    /// It could not be started, or not be locked in well enough to be given the job.
+    pub fn errand(
+        &self,
+        mut task: Task<'_>,
+        mut terms: Terms,
+        host: &mut dyn Host,
+        cancel: &Cancel,
+    ) -> Result<End, NotStarted> {
+        if !task.job.has_a_kind() {
+            return Err(NotStarted::Job(Malformed::Shape));
         }
+        let nothing = Job { kind: String::new(), payload: serde_json::Value::Null, attachments: Vec::new() };
+        let job = ToWorker::Job(std::mem::replace(&mut task.job, nothing)).encode()?;
+        let started = self.clock.since_boot();
+        let failed = |error: rustix::io::Errno| NotStarted::Spawn(error.into());
+        let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = pair.map_err(failed)?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(failed)?;
+        let theirs = start::high(&theirs).map_err(NotStarted::Spawn)?;
+        let born = start::start(&start::Birth {
+            program: &self.program.0,
+            role: ROLE,
+            standard: [&theirs, &theirs, &self.nothing],
+            scratch: None,
+            namespaces: self.namespaces,
+            shares_network: false,
+        });
+        let born = born.map_err(NotStarted::Spawn)?;
+        drop(theirs);
+        (terms.namespaces, terms.mode, terms.port) = (born.namespaces, task.mode, None);
+        let said = tell(born.socket, &terms).map_err(NotStarted::Spawn)?;
+        refused(said.trouble, said.missing)?;
+        let waiting = watch::Waiting::locked_in(born.life, ours, &task, said.layers);
+        waiting.perform(job, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
+    }
+}
+
+/// What our program says that is in the way of becoming the other.
+fn refused(trouble: Option<String>, missing: Vec<LayerName>) -> Result<(), NotStarted> {
+    match trouble {
+        None => Ok(()),
+        Some(_) if !missing.is_empty() => Err(NotStarted::Layers(missing)),
+        Some(why) => Err(NotStarted::Spawn(io::Error::other(why))),
     }
 }
 

@@ -142,6 +142,12 @@ pub(super) fn lock_in(born: Born, task: &Task<'_>, around: Around<'_>) -> Result
 }
 
 impl Waiting {
+    /// One that somebody else has locked in: it never says so itself, and gets its job at once.
+    pub(super) fn locked_in(life: Life, socket: OwnedFd, task: &Task<'_>, layers: Layers) -> Self {
+        let Task { limits, mode, .. } = *task;
+        Self { life, socket, limits, mode, decoder: Decoder::default(), layers: Some(layers), usage: Usage::default() }
+    }
+
     /// Whether it still waits: it has neither ended nor said anything.
     pub(super) fn is_there(&self) -> bool {
         let mut fds = [

@@ -3,10 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use sluice_core::Span;
+use sluice_core::crash::Cause;
 use sluice_sandbox::Mode;
-use sluice_sandbox::parent::Namespaces;
 use sluice_sandbox::parent::stranger::Stranger;
-use sluice_sandbox::stranger::Terms;
+use sluice_sandbox::parent::{Alone, Cancel, End, Limits, Namespaces, Task};
+use sluice_sandbox::protocol::Job;
+use sluice_sandbox::stranger::{Profile, Terms};
 
 use crate::house::House;
 
@@ -24,6 +27,7 @@ fn terms(script: &str, folder: &Path) -> Terms {
         memory: 512 << 20,
         file_bytes: 1 << 20,
         processes: 128,
+        profile: Profile::Server,
         mode: Mode::Required,
         namespaces: Ok(()),
     }
@@ -134,4 +138,33 @@ fn what_cannot_be_started_says_why() {
     assert!(why(missing).contains("/no/such/program"));
     let closed = Terms { read: vec!["/no/such/folder".into()], ..terms("", folder.path()) };
     assert!(why(closed).contains("/no/such/folder"));
+}
+
+#[test]
+fn one_that_does_a_job_may_start_nothing_and_is_named_for_what_it_tried() {
+    let limits = Limits { wall: Span::from_secs(20), ..Limits::default() };
+    for (script, wanted) in [
+        ("exit 3", Cause::Exited { code: 3 }),
+        ("exec /bin/true", Cause::Exited { code: 0 }),
+        ("/bin/true; exit 0", Cause::Forbidden),
+        ("printf '\\377\\377\\377\\377\\377'", Cause::MalformedFrame),
+        ("printf ab", Cause::MalformedFrame),
+    ] {
+        for namespaces in BOTH {
+            let (house, folder) = (House::new(namespaces), tempfile::tempdir().unwrap());
+            let terms = Terms {
+                profile: Profile::Job { cpu_seconds: 10 },
+                write: Vec::new(),
+                file_bytes: 0,
+                folder: "/".into(),
+                ..terms(script, folder.path())
+            };
+            let job =
+                Job { kind: "adapter.describe".into(), payload: serde_json::Value::Null, attachments: Vec::new() };
+            let task = Task { job, limits, mode: Mode::Required, scratch: None };
+            let end = house.spawner.errand(task, terms, &mut Alone, &Cancel::new().unwrap()).unwrap();
+            let End::Crashed(crash) = end else { panic!("{script}: {end:?}") };
+            assert_eq!(crash.cause, wanted, "{script} {namespaces:?}");
+        }
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! The address: `--url`, `SLUICE_URL`, the configuration. The credential: a variable, a file named by a
 //! variable, the token `sluice init` left in the data folder. Promise: a file others can read is refused, and
-//! the token of this machine's gateway is not shown to another machine by itself.
+//! the token of this machine's gateway is not shown to another machine by itself. With TLS the gateway is recognised by the
+//! certificates this machine trusts, its own certificate, and those of `SLUICE_CA_FILE` or `tls.ca_file`.
 
 use std::fs;
 use std::io::Read as _;
@@ -80,12 +81,14 @@ fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(super::CONNECT)
         .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")));
-    // The gateway's own certificate is to be trusted, whoever signed it.
-    if let Some(tls) = config.and_then(|config| config.tls.as_ref()) {
-        let chain = fs::read(&tls.cert).map_err(|error| unreadable(&tls.cert, &error))?;
-        let chain = reqwest::Certificate::from_pem_bundle(&chain)
-            .map_err(|_| Failure::new(Exit::Failed, format!("`{}` is no certificate", tls.cert.display())))?;
-        builder = builder.tls_certs_merge(chain);
+    let tls = config.and_then(|config| config.tls.as_ref());
+    // The gateway's own certificate is to be trusted, whoever signed it; so is an authority that was named.
+    let named = variable("SLUICE_CA_FILE")?.map(PathBuf::from).or_else(|| tls.and_then(|tls| tls.ca_file.clone()));
+    for file in tls.map(|tls| &tls.cert).into_iter().chain(&named) {
+        let chain = fs::read(file).map_err(|error| unreadable(file, &error))?;
+        let chain = reqwest::Certificate::from_pem_bundle(&chain).ok().filter(|chain| !chain.is_empty());
+        let none = || Failure::new(Exit::Failed, format!("`{}` holds no certificate", file.display()));
+        builder = builder.tls_certs_merge(chain.ok_or_else(none)?);
     }
     builder.build().map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))
 }

@@ -46,6 +46,8 @@ fn hint(code: &str) -> Option<&'static str> {
         "hold.too_late" => {
             "see what it is now: sluice holds show ID; what was done may be taken back: sluice rollback plan ID"
         }
+        "door.parameter" => "the same command with --help says what it takes",
+        "identity.agent_exists" => "choose another name, or make another key for it: sluice keys create --agent NAME",
         "approval.already_decided" => "see the decision: sluice approvals show ID",
         "approval.grown" => "look at what came in since: sluice approvals show ID",
         "approval.not_found" => "sluice approvals list shows what there is",
@@ -59,6 +61,7 @@ fn hint(code: &str) -> Option<&'static str> {
 pub(crate) fn exit(code: &str, status: u64) -> Exit {
     match (code, status) {
         ("identity.missing", _) => Exit::NotSignedIn,
+        ("door.parameter", _) => Exit::Usage,
         ("approval.denied" | "approval.expired", _) => Exit::Denied,
         (_, 401) => Exit::CredentialRefused,
         (_, 403 | 423) => Exit::Forbidden,
@@ -70,10 +73,25 @@ pub(crate) fn exit(code: &str, status: u64) -> Exit {
 
 /// Nobody answers.
 pub(super) fn unreachable(base: &str, error: &reqwest::Error) -> Failure {
+    if let Some(why) = of_certificate(error) {
+        return Failure::new(Exit::Unreachable, format!("the gateway at {base} cannot be recognised")).why(why).hint(
+            "name the authority that signed its certificate: SLUICE_CA_FILE, or `tls.ca_file` in sluice.yaml; \
+                 and address it by a name in that certificate: --url https://NAME:PORT",
+        );
+    }
     let why = if error.is_timeout() { "it did not answer in time".to_owned() } else { innermost(error) };
     Failure::new(Exit::Unreachable, format!("the gateway at {base} does not answer"))
         .why(why)
         .hint("start it: sluice serve; or name another: --url URL or SLUICE_URL")
+}
+
+/// What is wrong with the certificate, if that is what is wrong.
+fn of_certificate(error: &reqwest::Error) -> Option<String> {
+    let first: &dyn std::error::Error = error;
+    let mut chain = std::iter::successors(Some(first), |error| error.source());
+    let text =
+        chain.find_map(|error| Some(error.to_string()).filter(|text| text.starts_with("invalid peer certificate")))?;
+    Some(visible::line(&text.to_lowercase()))
 }
 
 /// Somebody else answers.
@@ -113,6 +131,7 @@ mod tests {
             (Code::HoldTooLate, Exit::Conflict),
             (Code::ApprovalAlreadyDecided, Exit::Conflict),
             (Code::SchemaWrongType, Exit::Failed),
+            (Code::DoorParameter, Exit::Usage),
             (Code::GatewayInternal, Exit::Failed),
         ] {
             assert_eq!(exit(code.as_str(), u64::from(code.status())), wanted, "{code}");

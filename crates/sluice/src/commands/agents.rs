@@ -69,6 +69,9 @@ enum Verb {
         /// Do not ask
         #[arg(long, short)]
         yes: bool,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -104,11 +107,14 @@ impl Agents {
                 say(&client, screen, &one, &ask)
             }
             Verb::Resume { one } => say(&client, screen, &one, &Ask::post(format!("{}/resume", path(&one.name)))),
-            Verb::Remove { name, yes } => {
+            Verb::Remove { name, yes, json } => {
                 if !yes {
                     screen.ask(&format!("Remove the agent `{name}` and revoke its keys?"), "--yes")?;
                 }
                 client.ask(&Ask::delete(path(&name)))?;
+                if json {
+                    screen.json(&json!({"name": name, "removed": true}))?;
+                }
                 screen.note(format_args!("removed {name}; its keys no longer work"));
                 Ok(Exit::Ok)
             }

@@ -1,7 +1,7 @@
 //! `sluice alerts`: what people were told.
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_core::AgentName;
 
 use crate::client::{Ask, Kind, Reach, entries, shown, text};
@@ -46,6 +46,9 @@ enum Verb {
         /// Their ids, or the beginnings of them
         #[arg(required = true)]
         ids: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -59,6 +62,7 @@ enum Severity {
 
 impl Alerts {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("alert_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { open, severity, agent, listing } => {
@@ -75,9 +79,12 @@ impl Alerts {
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Ack { ids } => watch::each(screen, &ids, |typed| {
+            Verb::Ack { ids, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Alerts, typed)?;
                 client.ask(&Ask::post(format!("/v1/alerts/{id}/acknowledge")))?;
+                if json {
+                    screen.json(&json!({"alert_id": id, "acknowledged": true}))?;
+                }
                 screen.note(format_args!("acknowledged {id}"));
                 Ok(())
             }),

@@ -1,7 +1,7 @@
 //! `sluice allowances`: standing yeses people gave.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Ask, Kind, Reach, entries, shown, text};
 use crate::failure::{Exit, Failure};
@@ -36,20 +36,27 @@ enum Verb {
         /// Their ids, or the beginnings of them
         #[arg(required = true)]
         ids: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
 impl Allowances {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("allowance_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { listing } => {
                 let fetch = || client.list(&Ask::get("/v1/allowances"), listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Revoke { ids } => watch::each(screen, &ids, |typed| {
+            Verb::Revoke { ids, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Allowances, typed)?;
                 client.ask(&Ask::delete(format!("/v1/allowances/{id}")).stops())?;
+                if json {
+                    screen.json(&json!({"allowance_id": id, "revoked": true}))?;
+                }
                 screen.note(format_args!("revoked {id}"));
                 Ok(())
             }),

@@ -103,6 +103,7 @@ enum Verb {
 
 impl Approvals {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("approval_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { agent, state, listing } => {

@@ -1,5 +1,7 @@
 //! `sluice audit`: show the record, export it, and verify it with nothing but files.
 
+mod source;
+
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -13,30 +15,33 @@ use sluice_core::audit::note::Note;
 use sluice_core::audit::prove::Proof;
 use sluice_core::audit::verify::{Export, Report, Trust, VerifyError, verify};
 use sluice_core::audit::{Entry, Head, Sealed};
-use sluice_store::{Store, StoreError};
 
-use crate::export::{self, ExportFiles};
+use self::source::{Log, Source};
+use crate::client::Reach;
+use crate::export::{ExportFiles, Writer};
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
 
 /// Largest key or note that is read.
 const SMALL_FILE: u64 = 1 << 20;
-/// How many entries are read from a database at once.
-const PAGE: u32 = 4096;
 
 /// Show the record, export it, and verify it with nothing but files
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
+    #[command(flatten)]
+    reach: Reach,
     #[command(subcommand)]
     verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Verify an export, a proof, or the record inside a database
+    /// Verify an export, a proof, or the record as the gateway or a database has it
     Verify(Verify),
-    /// Show entries of a database
+    /// Show entries
     Show(Show),
+    /// Print the public key a log is checked with
+    Key(Key),
     /// Write a log out as three plain files that verify anywhere
     Export(ExportTo),
     /// Write the proof that one entry was signed: a small file that verifies without the rest
@@ -46,18 +51,21 @@ enum Verb {
 impl Audit {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::Verify(verify) => verify.run(screen),
-            Verb::Show(show) => show.run(screen),
-            Verb::Export(export) => export.run(screen),
-            Verb::Prove(prove) => prove.run(screen),
+            Verb::Verify(verify) => verify.run(&self.reach, screen),
+            Verb::Show(show) => show.run(&self.reach, screen),
+            Verb::Key(key) => key.run(&self.reach, screen),
+            Verb::Export(export) => export.run(&self.reach, screen),
+            Verb::Prove(prove) => prove.run(&self.reach, screen),
         }
     }
 }
 
-/// Verify an export, a proof, or the record inside a database.
+/// Verify an export, a proof, or the record as the gateway or a database has it.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice audit verify --export ./export --key audit.pub\n  \
-    sluice audit verify --proof entry-42.proof --key audit.pub\n  sluice audit verify --data ./data")]
+#[command(
+    before_help = "Examples:\n  sluice audit verify\n  sluice audit verify --export ./export --key audit.pub\n  \
+    sluice audit verify --proof entry-42.proof --key audit.pub\n  sluice audit verify --data ./data"
+)]
 pub(crate) struct Verify {
     /// A folder with log.json, entries.jsonl and checkpoints.txt
     #[arg(long, value_name = "DIR", conflicts_with_all = ["proof", "data"])]
@@ -65,10 +73,10 @@ pub(crate) struct Verify {
     /// The proof of one entry
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     proof: Option<PathBuf>,
-    /// A data folder (sluice.db) or a database file
+    /// A data folder (sluice.db) or a database file, instead of what the gateway says
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// File with the log's public key, learnt when the log was made
+    /// File with the log's public key, learnt when the log was made: sluice audit key
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// File with a signed checkpoint kept elsewhere; may be given several times
@@ -80,18 +88,16 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
         let trust = Trust {
             key: self.key.as_deref().map(read_key).transpose()?,
             anchors: self.checkpoint.iter().map(|path| read_note(path)).collect::<Result<_, _>>()?,
             threads: None,
         };
-        match (&self.export, &self.proof, &self.data) {
-            (Some(folder), None, None) => verify_export(folder, &trust, self.json, screen),
-            (None, Some(file), None) => verify_proof(file, &trust, self.json, screen),
-            (None, None, Some(data)) => verify_database(data, self.json, screen),
-            _ => Err(Failure::new(Exit::Usage, "nothing to verify was named")
-                .hint("sluice audit verify --export DIR, --proof FILE or --data PATH")),
+        match (&self.export, &self.proof) {
+            (Some(folder), _) => verify_export(folder, &trust, self.json, screen),
+            (None, Some(file)) => verify_proof(file, &trust, self.json, screen),
+            (None, None) => verify_record(&source::open(reach, self.data.as_deref(), screen)?, self.json, screen),
         }
     }
 }
@@ -147,14 +153,16 @@ fn show_report(report: &Report, json: bool, screen: &Screen) -> Result<(), Failu
         screen.line("verified: every signed entry is what was signed with the key you named")?;
     } else {
         screen.line("consistent: the export agrees with itself")?;
-        screen.note("no key was named, so whoever made this export may have made the key too; use --key");
+        screen.note("no key was named, so whoever made this export may have made the key too; use --key with what `sluice audit key` \
+             printed when the log began");
     }
     Ok(())
 }
 
 fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     let Some(key) = &trust.key else {
-        return Err(Failure::new(Exit::Usage, "a proof is checked against a key").hint("name it: --key FILE"));
+        return Err(Failure::new(Exit::Usage, "a proof is checked against a key")
+            .hint("name it: --key FILE; the gateway prints it: sluice audit key"));
     };
     let not_proven = |error: sluice_core::audit::prove::ProofError| {
         Failure::new(Exit::NotVerified, format!("the proof does not hold ({})", error.code())).why(error.to_string())
@@ -172,16 +180,14 @@ fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Resu
     Ok(Exit::Ok)
 }
 
-/// Walks the chain of every log of a database.
-fn verify_database(data: &Path, json: bool, screen: &Screen) -> Result<Exit, Failure> {
-    let (store, runtime) = open_store(data)?;
-    let logs = runtime.block_on(store.logs()).map_err(of_store)?;
+/// Walks the chain of every log.
+fn verify_record(source: &Source, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     let mut shown = Vec::new();
-    for (log, head) in logs {
-        let size = runtime.block_on(walk(&store, &log, head))?;
-        shown.push(serde_json::json!({"log": log, "entries": size, "head": head.hash}));
+    for Log { name, head, .. } in source.logs()? {
+        let size = walk(source, &name, head)?;
+        shown.push(serde_json::json!({"log": name, "entries": size, "head": head.hash}));
         if !json {
-            screen.line(format_args!("{log}: {size} entries, each linked to the one before, up to {}", head.hash))?;
+            screen.line(format_args!("{name}: {size} entries, each linked to the one before, up to {}", head.hash))?;
         }
     }
     if json {
@@ -192,7 +198,7 @@ fn verify_database(data: &Path, json: bool, screen: &Screen) -> Result<Exit, Fai
     Ok(Exit::Ok)
 }
 
-async fn walk(store: &Store, log: &NodeName, head: Head) -> Result<u64, Failure> {
+fn walk(source: &Source, log: &NodeName, head: Head) -> Result<u64, Failure> {
     let broken = |seq: u64, why: &str| {
         Failure::new(Exit::NotVerified, format!("entry #{seq} of {log} does not fit (audit.changed)"))
             .why(why.to_owned())
@@ -200,7 +206,7 @@ async fn walk(store: &Store, log: &NodeName, head: Head) -> Result<u64, Failure>
     };
     let mut reached = Head::genesis(log);
     loop {
-        let page = store.entries(log.clone(), reached.size, PAGE).await.map_err(of_store)?;
+        let page = source.entries(log, reached.size, u32::MAX)?;
         if page.is_empty() {
             break;
         }
@@ -221,18 +227,35 @@ async fn walk(store: &Store, log: &NodeName, head: Head) -> Result<u64, Failure>
     Ok(reached.size)
 }
 
-/// Show entries of a database.
+/// Where the record is read, and which log of it.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice audit show --data ./data\n  sluice audit show 42 --data ./data --json")]
+struct Which {
+    /// A data folder (sluice.db) or a database file, instead of what the gateway says
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Which log, if it is not this gateway's own
+    #[arg(long)]
+    log: Option<NodeName>,
+}
+
+impl Which {
+    fn open(&self, reach: &Reach, screen: &Screen) -> Result<(Source, Log), Failure> {
+        let source = source::open(reach, self.data.as_deref(), screen)?;
+        let log = source.pick(self.log.as_ref())?;
+        Ok((source, log))
+    }
+}
+
+/// Show entries.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  sluice audit show\n  sluice audit show 42 --json\n  sluice audit show --data ./data"
+)]
 pub(crate) struct Show {
     /// Only this entry
     seq: Option<u64>,
-    /// A data folder (sluice.db) or a database file
-    #[arg(long, value_name = "PATH", default_value = ".")]
-    data: PathBuf,
-    /// Which log, if there are several
-    #[arg(long)]
-    log: Option<NodeName>,
+    #[command(flatten)]
+    which: Which,
     /// How many of the latest entries
     #[arg(long, default_value = "20")]
     last: u32,
@@ -242,53 +265,92 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (store, runtime) = open_store(&self.data)?;
-        let (log, head) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
-        let (from, limit) = match self.seq {
-            Some(seq) => (seq, 1),
-            None => (head.size.saturating_sub(u64::from(self.last)), self.last),
+    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("seq");
+        let (source, log) = self.which.open(reach, screen)?;
+        let (mut from, end) = match self.seq {
+            Some(seq) => (seq, seq.saturating_add(1)),
+            None => (log.head.size.saturating_sub(u64::from(self.last)), log.head.size),
         };
-        let page = runtime.block_on(store.entries(log.clone(), from, limit)).map_err(of_store)?;
-        if page.is_empty() && self.seq.is_some() {
-            return Err(Failure::new(Exit::NotFound, format!("{log} has no entry #{from}"))
-                .why(format!("it has {} entries", head.size)));
-        }
-        for sealed in &page {
-            let entry = read_entry(sealed)?;
-            if self.json {
-                screen.json(&serde_json::json!({"hash": sealed.hash, "entry": entry}))?;
-            } else {
-                screen.line(format_args!("#{:<6} {}  {}", entry.seq, entry.at, sentence(&entry)))?;
+        let mut shown = 0_u64;
+        while from < end {
+            let most = u32::try_from(end - from).unwrap_or(u32::MAX);
+            let page = source.entries(&log.name, from, most)?;
+            let Some(last) = page.last() else { break };
+            from = last.seq + 1;
+            for sealed in &page {
+                shown += 1;
+                let entry = read_entry(sealed)?;
+                if self.json {
+                    screen.json(&serde_json::json!({"seq": sealed.seq, "hash": sealed.hash, "entry": entry}))?;
+                } else {
+                    screen.line(format_args!("#{:<6} {}  {}", entry.seq, entry.at, sentence(&entry)))?;
+                }
             }
+        }
+        match (shown, self.seq) {
+            (0, Some(seq)) => Err(Failure::new(Exit::NotFound, format!("{} has no entry #{seq}", log.name))
+                .why(format!("it has {} entries", log.head.size))),
+            _ => Ok(Exit::Ok),
+        }
+    }
+}
+
+/// Print the public key a log is checked with.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:\n  sluice audit key > audit.pub\n  sluice audit key --data ./data")]
+pub(crate) struct Key {
+    #[command(flatten)]
+    which: Which,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+impl Key {
+    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+        let (_, log) = self.which.open(reach, screen)?;
+        let key = log.key.ok_or_else(|| no_key(&log.name))?;
+        if self.json {
+            screen.json(&serde_json::json!({"log": log.name, "key": key.to_string()}))?;
+        } else {
+            screen.line(&key)?;
+            screen
+                .note("keep it where whoever runs this gateway cannot change it: it is what exports are checked with");
         }
         Ok(Exit::Ok)
     }
 }
 
+fn no_key(log: &NodeName) -> Failure {
+    Failure::new(Exit::NotFound, format!("the public key of {log} is not known here"))
+        .why("the node that writes a log has its key")
+        .hint("ask that node (sluice audit key), or read `keys/audit.pub` in its data folder")
+}
+
 /// Write a log out as three plain files that verify anywhere.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice audit export --data ./data --key audit.pub --out ./export")]
+#[command(before_help = "Examples:\n  sluice audit export --out ./export\n  \
+    sluice audit export --data ./data --key audit.pub --out ./export")]
 pub(crate) struct ExportTo {
-    /// A data folder (sluice.db) or a database file
-    #[arg(long, value_name = "PATH", default_value = ".")]
-    data: PathBuf,
-    /// File with the log's public key
+    #[command(flatten)]
+    which: Which,
+    /// File with the log's public key; otherwise the one the gateway or the data folder names
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// Which log, if there are several
-    #[arg(long)]
-    log: Option<NodeName>,
+    key: Option<PathBuf>,
     /// Where to write; made if it is not there, and must not hold an export already
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// For machines
+    #[arg(long)]
+    json: bool,
 }
 
 impl ExportTo {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let key = read_key(&self.key)?;
-        let (store, runtime) = open_store(&self.data)?;
-        let (log, _) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
+    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+        let named = self.key.as_deref().map(read_key).transpose()?;
+        let (source, log) = self.which.open(reach, screen)?;
+        let (log, key) = (log.name.clone(), named.or(log.key).ok_or_else(|| no_key(&log.name))?);
         if key.name() != origin(&log) {
             return Err(Failure::new(Exit::Usage, format!("the key is not the key of {log}"))
                 .why(format!("it signs as `{}`", key.name())));
@@ -300,37 +362,64 @@ impl ExportTo {
         let failed = |error: anyhow::Error| {
             Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"))
         };
-        let files = ExportFiles::in_folder(&self.out).map_err(failed)?;
-        let size = runtime.block_on(export::write(&store, log.clone(), key, &files)).map_err(failed)?;
-        screen.note(format_args!("wrote {size} entries of {log} to {}", self.out.display()));
+        let mut writer = Writer::create(&ExportFiles::in_folder(&self.out).map_err(failed)?).map_err(failed)?;
+        let (mut signed, mut checkpoints) = (0, 0_u64);
+        // The checkpoints first: an entry appended meanwhile is then merely not covered yet.
+        loop {
+            let page = source.checkpoints(&log, signed)?;
+            let Some((size, _)) = page.last() else { break };
+            signed = *size;
+            for (_, note) in &page {
+                writer.checkpoint(note).map_err(failed)?;
+                checkpoints += 1;
+            }
+        }
+        loop {
+            let page = source.entries(&log, writer.size(), u32::MAX)?;
+            if page.is_empty() {
+                break;
+            }
+            page.iter().try_for_each(|entry| writer.entry(entry)).map_err(failed)?;
+        }
+        let size = writer.finish(log.clone(), key).map_err(failed)?;
+        if self.json {
+            screen
+                .json(&serde_json::json!({"log": log, "entries": size, "signed": signed, "checkpoints": checkpoints,
+                "folder": self.out}))?;
+        } else {
+            screen
+                .note(format_args!("wrote {size} entries of {log} to {}, {signed} of them signed", self.out.display()));
+        }
         Ok(Exit::Ok)
     }
 }
 
 /// Write the proof that one entry was signed.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice audit prove 42 --data ./data > entry-42.proof")]
+#[command(before_help = "Examples:\n  sluice audit prove 42 > entry-42.proof")]
 pub(crate) struct Prove {
     /// Which entry
     seq: u64,
-    /// A data folder (sluice.db) or a database file
-    #[arg(long, value_name = "PATH", default_value = ".")]
-    data: PathBuf,
-    /// Which log, if there are several
+    #[command(flatten)]
+    which: Which,
+    /// For machines
     #[arg(long)]
-    log: Option<NodeName>,
+    json: bool,
 }
 
 impl Prove {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (store, runtime) = open_store(&self.data)?;
-        let (log, head) = pick_log(&runtime.block_on(store.logs()).map_err(of_store)?, self.log.as_ref())?;
-        let proof = runtime.block_on(store.prove(log.clone(), self.seq)).map_err(of_store)?;
+    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+        let (source, log) = self.which.open(reach, screen)?;
+        let proof = source.prove(&log.name, self.seq)?;
         let proof = proof.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("no checkpoint of {log} covers entry #{}", self.seq))
-                .why(format!("the log has {} entries; the latest wait for the next checkpoint", head.size))
+            Failure::new(Exit::NotFound, format!("no checkpoint of {} covers entry #{}", log.name, self.seq))
+                .why(format!("the log has {} entries; the latest wait for the next checkpoint", log.head.size))
         })?;
-        screen.raw(proof.to_string().as_bytes())?;
+        if self.json {
+            screen.json(&serde_json::json!({"log": log.name, "seq": self.seq, "proof": proof}))?;
+        } else {
+            screen.raw(proof.as_bytes())?;
+        }
         Ok(Exit::Ok)
     }
 }
@@ -368,42 +457,6 @@ fn read_entry(sealed: &Sealed) -> Result<Entry, Failure> {
         Failure::new(Exit::NotVerified, format!("entry #{} cannot be read (audit.malformed)", sealed.seq))
             .hint("sluice audit verify --data PATH says where the chain breaks")
     })
-}
-
-fn pick_log(logs: &[(NodeName, Head)], wanted: Option<&NodeName>) -> Result<(NodeName, Head), Failure> {
-    let names = || logs.iter().map(|(log, _)| log.to_string()).collect::<Vec<_>>().join(", ");
-    match (wanted, logs) {
-        (Some(wanted), _) => logs.iter().find(|(log, _)| log == wanted).cloned().ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no log `{wanted}`")).why(format!("there are: {}", names()))
-        }),
-        (None, [only]) => Ok(only.clone()),
-        (None, []) => Err(Failure::new(Exit::NotFound, "the database has no log yet")),
-        (None, _) => {
-            Err(Failure::new(Exit::Usage, "the database has several logs").why(names()).hint("name one: --log NAME"))
-        }
-    }
-}
-
-/// Opens a database to read it, whoever else has it open.
-fn open_store(data: &Path) -> Result<(Store, tokio::runtime::Runtime), Failure> {
-    let file = if data.is_dir() { data.join("sluice.db") } else { data.to_owned() };
-    let store = Store::open_to_read(&file).map_err(|error| match error {
-        StoreError::NotFound { .. } => {
-            Failure::new(Exit::NotFound, format!("there is no database at `{}`", file.display()))
-                .hint("name the data folder or the file: --data PATH")
-        }
-        other => of_store(other),
-    })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    Ok((store, runtime))
-}
-
-fn of_store(error: StoreError) -> Failure {
-    let exit = match &error {
-        StoreError::Damaged { .. } | StoreError::Impossible { .. } => Exit::NotVerified,
-        _ => Exit::Failed,
-    };
-    Failure::new(exit, format!("the database cannot be used ({})", error.code())).why(error.to_string())
 }
 
 fn read_key(path: &Path) -> Result<VerifierKey, Failure> {

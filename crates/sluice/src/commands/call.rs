@@ -58,7 +58,34 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// A call without anything special about it.
+    pub(crate) fn plain(reach: Reach, capability: CapabilityName, input: String) -> Self {
+        Self {
+            reach,
+            capability,
+            input,
+            session: None,
+            key: None,
+            reason: None,
+            wait: None,
+            check: false,
+            allow_duplicate: false,
+            json: false,
+        }
+    }
+
+    /// The same, waiting so long for its outcome.
+    pub(crate) fn waiting(self, wait: Option<Span>) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// The same, answered for machines.
+    pub(crate) fn for_machines(self, json: bool) -> Self {
+        Self { json, ..self }
+    }
+
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("call_id");
         let arguments = arguments(&self.input)?;
         let client = self.reach.client(Whose::Agent)?;
         let first = self.wait.map(|wait| wait.min(LONGEST));

@@ -32,8 +32,10 @@ pub(crate) struct Calls {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List calls that became held writes, the newest first
-    #[command(before_help = "Examples:\n  sluice calls list --agent bookkeeper --watch")]
+    /// List calls that became held writes or were refused, the newest first
+    #[command(
+        before_help = "Examples:\n  sluice calls list --agent bookkeeper --watch\n  sluice calls list --state blocked"
+    )]
     List {
         #[command(flatten)]
         filter: Filter,
@@ -65,11 +67,12 @@ enum Verb {
 
 impl Calls {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("call_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { filter, listing } => {
-                let ask = filter.ask("/v1/calls");
-                let fetch = || client.list(&ask, listing.limit);
+                let (held, refused) = asks(filter);
+                let fetch = || both(&client, (held.as_ref(), refused.as_ref()), listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
             Verb::Show { id, json } => {
@@ -85,6 +88,49 @@ impl Calls {
             }
         }
     }
+}
+
+/// How a call can have ended at once, as `--state` names it.
+const ENDED: [&str; 2] = ["blocked", "refused"];
+
+/// What asks for held writes and what for refused calls, as far as the filter wants them.
+fn asks(mut filter: Filter) -> (Option<Ask>, Option<(Ask, Vec<String>)>) {
+    let states: Vec<String> = filter.state.iter().flat_map(|states| states.split(',')).map(str::to_owned).collect();
+    let (ended, held): (Vec<String>, Vec<String>) =
+        states.into_iter().filter(|state| !state.is_empty()).partition(|state| ENDED.contains(&state.as_str()));
+    let any = ended.is_empty() && held.is_empty();
+    let refused = Ask::get("/v1/refusals")
+        .with("agent", filter.agent.as_ref())
+        .with("service", filter.service.as_ref())
+        .with("session_id", filter.session);
+    let ended = if any { ENDED.map(str::to_owned).to_vec() } else { ended };
+    let refused = (!ended.is_empty()).then_some((refused, ended));
+    filter.state = (!held.is_empty()).then(|| held.join(","));
+    let held = (any || !held.is_empty()).then(|| filter.ask("/v1/calls"));
+    (held, refused)
+}
+
+/// Both kinds of calls as one list, the newest first.
+fn both(
+    client: &Client,
+    (held, refused): (Option<&Ask>, Option<&(Ask, Vec<String>)>),
+    limit: usize,
+) -> Result<Value, Failure> {
+    let mut calls = Vec::new();
+    if let Some(held) = held {
+        calls.extend_from_slice(entries(&client.list(held, limit)?));
+    }
+    if let Some((refused, states)) = refused {
+        let found = client.list(refused, limit)?;
+        calls.extend(
+            entries(&found).iter().filter(|call| states.iter().any(|state| state == text(call, "status"))).cloned(),
+        );
+    }
+    // Ids begin with their time.
+    calls.sort_by(|one, other| text(other, "call_id").cmp(text(one, "call_id")));
+    let has_more = calls.len() > limit;
+    calls.truncate(limit);
+    Ok(serde_json::json!({"data": calls, "has_more": has_more}))
 }
 
 /// Waits until a call is over, or this long.
@@ -148,13 +194,16 @@ pub(super) fn show(call: &Value, json: bool, screen: &Screen) -> Result<(), Fail
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
     let ids: Vec<String> = entries(list).iter().map(|call| text(call, "call_id").to_owned()).collect();
-    let mut table = Table::new(&["call", "status", "agent", "capability", "since", "approval"]);
+    let mut table = Table::new(&["call", "status", "agent", "capability", "since", "approval or reason"]);
     for (call, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| shown(call, name);
         let (status, agent, capability) = (cell("status"), cell("agent"), cell("capability"));
-        table.row(&[id, status, agent, capability, cell("admitted_at"), cell("approval_id")]);
+        let first = |names: [&'static str; 2]| names.into_iter().find(|name| call.get(*name).is_some());
+        let since = first(["admitted_at", "at"]).map_or_else(|| "-".into(), cell);
+        let why = first(["approval_id", "code"]).map_or_else(|| "-".into(), cell);
+        table.row(&[id, status, agent, capability, since, why]);
     }
-    table.print(screen, "there are no calls that were held")
+    table.print(screen, "there are no calls that were held or refused")
 }
 
 #[cfg(test)]

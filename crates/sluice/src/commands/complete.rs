@@ -6,22 +6,35 @@ use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
+use serde_json::Value;
+use sluice_core::capability::Catalogue;
 
-use crate::client::{Kind, Reach, entries, text};
+use crate::client::{Ask, Kind, Reach, entries, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
-/// Which verbs of which noun take what.
-const TAKEN: [(&str, &[&str], &str); 8] = [
-    ("approvals", &["show", "approve", "deny", "session", "always", "wait"], "approvals"),
+/// Which verbs of which noun take what. A test holds it against the commands there are.
+const TAKEN: [(&str, &[&str], &str); 13] = [
+    ("approvals", &["show", "approve", "deny", "session", "always", "wait", "note", "modify", "choose"], "approvals"),
     ("holds", &["show", "cancel", "extend", "send-now", "retry", "discard", "settle"], "holds"),
+    ("dead", &["show", "retry", "discard", "edit"], "dead"),
     ("calls", &["show", "wait"], "calls"),
     ("keys", &["rotate", "revoke"], "keys"),
     ("alerts", &["ack"], "alerts"),
     ("allowances", &["revoke"], "allowances"),
+    ("findings", &["show", "release"], "findings"),
+    ("sessions", &["show", "clear", "end"], "sessions"),
     ("rollback", &["plan", "apply"], "holds"),
     ("agents", &["show", "pause", "resume", "remove"], "agents"),
+    (
+        "services",
+        &["show", "reconnect", "disconnect", "sync", "pause", "resume", "test", "capabilities"],
+        "connections",
+    ),
+    ("policy", &["revert"], "policies"),
 ];
+/// What stands after these options, whatever the command.
+const AFTER: [(&str, &str); 2] = [("--agent", "agents"), ("--service", "services")];
 
 /// What follows the generated completions of a shell, so that it offers ids that exist. Other shells than
 /// bash, zsh and fish complete words and options only.
@@ -45,8 +58,17 @@ fn cases() -> String {
     cases
 }
 
+/// The branches for what stands after an option.
+fn after() -> String {
+    let mut cases = String::new();
+    for (option, kind) in AFTER {
+        let _ = writeln!(cases, "        {option}) kind={kind} ;;");
+    }
+    cases
+}
+
 fn zsh() -> String {
-    let cases = cases();
+    let (cases, after) = (cases(), after());
     format!(
         r#"
 _sluice_live() {{
@@ -55,6 +77,8 @@ _sluice_live() {{
         case "${{words[2]}} ${{words[3]}}" in
 {cases}        esac
     fi
+    case "${{words[CURRENT-1]}}" in
+{after}    esac
     if [[ -n $kind ]]; then
         local -a ids
         ids=(${{(f)"$(sluice complete $kind "${{words[CURRENT]}}" 2>/dev/null)"}})
@@ -69,7 +93,7 @@ compdef _sluice_live sluice
 }
 
 fn bash() -> String {
-    let cases = cases();
+    let (cases, after) = (cases(), after());
     format!(
         r#"
 _sluice_live() {{
@@ -78,6 +102,8 @@ _sluice_live() {{
         case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
 {cases}        esac
     fi
+    case "${{COMP_WORDS[COMP_CWORD-1]}}" in
+{after}    esac
     if [[ -n $kind ]]; then
         COMPREPLY=($(compgen -W "$(sluice complete "$kind" "$word" 2>/dev/null)" -- "$word"))
         return
@@ -97,6 +123,11 @@ fn fish() -> String {
         let ids = format!("(sluice complete {kind} (commandline -ct) 2>/dev/null)");
         let _ = writeln!(lines, "complete -c sluice -n {quote}{seen}{quote} -f -a {quote}{ids}{quote}");
     }
+    for (option, kind) in AFTER {
+        let (option, quote) = (option.trim_start_matches('-'), '\'');
+        let names = format!("(sluice complete {kind} (commandline -ct) 2>/dev/null)");
+        let _ = writeln!(lines, "complete -c sluice -l {option} -x -a {quote}{names}{quote}");
+    }
     lines
 }
 
@@ -105,7 +136,8 @@ fn fish() -> String {
 pub(crate) struct Complete {
     #[command(flatten)]
     reach: Reach,
-    /// Of what: approvals, holds, calls, keys, alerts, allowances, agents
+    /// Of what: approvals, holds, dead, calls, keys, alerts, allowances, findings, sessions, agents, services,
+    /// connections, policies
     kind: String,
     /// What was typed so far
     #[arg(default_value = "")]
@@ -125,11 +157,86 @@ impl Complete {
         if let Ok(kind) = Kind::from_str(&self.kind, false) {
             return client.starting(kind, &self.start);
         }
-        if self.kind != "agents" {
-            return Ok(Vec::new());
+        let field = |list: &Value, name: &str| -> Vec<String> {
+            entries(list).iter().map(|entry| text(entry, name).to_owned()).collect()
+        };
+        let mut names = match self.kind.as_str() {
+            "agents" => field(&client.whole("/v1/agents")?, "name"),
+            "connections" => field(&client.whole("/v1/services")?, "name"),
+            "services" => {
+                let mut names = field(&client.whole("/v1/services").unwrap_or_default(), "name");
+                let known =
+                    Catalogue::builtin().map(|known| known.iter().map(|one| one.service().to_string()).collect());
+                names.extend(known.unwrap_or_else(|_| Vec::new()));
+                names
+            }
+            "policies" => field(&client.list(&Ask::get("/v1/policy/history"), 500)?, "version"),
+            "dead" => field(&client.list(&Ask::get("/v1/holds").with("state", Some("dead")), 500)?, "buffer_id"),
+            _ => Vec::new(),
+        };
+        names.retain(|name| name.starts_with(&self.start));
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    /// Commands whose first word is a new name, or names something only this machine knows.
+    const NEW: [&str; 14] = [
+        "agents add",
+        "services connect",
+        "secrets show",
+        "secrets set",
+        "secrets rotate",
+        "secrets revoke",
+        "egress show",
+        "egress reset",
+        "policy templates",
+        "mounts add",
+        "proxies",
+        "mounts",
+        "audit",
+        "help",
+    ];
+
+    /// What the first word of a command is, if it is an id or a name of something.
+    fn takes(command: &clap::Command) -> bool {
+        let first = command.get_positionals().next().map(|word| word.get_id().as_str().to_owned());
+        first.is_some_and(|id| ["id", "ids", "name", "names", "wanted"].contains(&id.as_str()))
+    }
+
+    #[test]
+    fn every_command_that_takes_an_id_completes_it() {
+        let cli = crate::Cli::command();
+        for noun in cli.get_subcommands() {
+            for verb in noun.get_subcommands() {
+                let (noun, verb_name) = (noun.get_name(), verb.get_name());
+                let path = format!("{noun} {verb_name}");
+                let listed = TAKEN.iter().any(|(of, verbs, _)| *of == noun && verbs.contains(&verb_name));
+                let new = NEW.iter().any(|new| *new == path || *new == noun);
+                assert!(!takes(verb) || listed || new, "`sluice {path}` takes an id and completes none");
+            }
         }
-        let agents = client.whole("/v1/agents")?;
-        let names = entries(&agents).iter().map(|agent| text(agent, "name").to_owned());
-        Ok(names.filter(|name| name.starts_with(&self.start)).collect())
+        for (noun, verbs, _) in TAKEN {
+            let noun = cli.find_subcommand(noun).unwrap_or_else(|| panic!("there is no `{noun}`"));
+            for verb in verbs {
+                let found = noun.find_subcommand(verb);
+                assert!(found.is_some_and(takes), "`{} {verb}` takes no id", noun.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_after_an_option_is_completed_in_every_shell() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = hook(shell);
+            assert!(script.contains("agents") && script.contains("services") && script.contains("findings"), "{shell}");
+            assert!(script.contains(if shell == Shell::Fish { "-l service" } else { "--service) kind=services" }));
+        }
     }
 }

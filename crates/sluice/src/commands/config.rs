@@ -120,13 +120,20 @@ impl Check {
 pub(crate) struct FilePath {
     #[command(flatten)]
     which: Which,
+    /// For machines
+    #[arg(long)]
+    json: bool,
 }
 
 impl FilePath {
     fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let file = self.which.file()?.ok_or_else(no_file)?;
         let whole = std::path::absolute(&file).unwrap_or(file);
-        screen.line(whole.display())?;
+        if self.json {
+            screen.json(&json!({"path": whole}))?;
+        } else {
+            screen.line(whole.display())?;
+        }
         Ok(Exit::Ok)
     }
 }

@@ -102,6 +102,7 @@ struct Which {
 
 impl Dead {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("buffer_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { agent, service, listing } => {

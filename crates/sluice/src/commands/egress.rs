@@ -1,7 +1,7 @@
 //! `sluice egress`: ways out, what they have used, and starting over.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Ask, Reach, encode, entries, shown};
 use crate::failure::{Exit, Failure};
@@ -42,6 +42,9 @@ enum Verb {
         /// Their names
         #[arg(required = true)]
         names: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -57,8 +60,11 @@ impl Egress {
                 screen.json(&client.ask(&Ask::get(format!("/v1/egress/{}", encode(&name))))?)?;
                 Ok(Exit::Ok)
             }
-            Verb::Reset { names } => watch::each(screen, &names, |name| {
+            Verb::Reset { names, json } => watch::each(screen, &names, |name| {
                 client.ask(&Ask::post(format!("/v1/egress/{}/reset", encode(name))))?;
+                if json {
+                    screen.json(&json!({"name": name, "reset": true}))?;
+                }
                 screen.note(format_args!("{name} starts over"));
                 Ok(())
             }),

@@ -55,11 +55,15 @@ enum Verb {
         /// Why
         #[arg(long, default_value = "")]
         note: String,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
 impl Findings {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("finding_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { open, listing } => {
@@ -78,9 +82,12 @@ impl Findings {
                 }
                 Ok(Exit::Ok)
             }
-            Verb::Release { ids, note } => watch::each(screen, &ids, |typed| {
+            Verb::Release { ids, note, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Findings, typed)?;
                 client.ask(&Ask::post(format!("/v1/findings/{id}/release")).body(json!({"note": note})))?;
+                if json {
+                    screen.json(&json!({"finding_id": id, "released": true}))?;
+                }
                 screen.note(format_args!("released {id}"));
                 Ok(())
             }),

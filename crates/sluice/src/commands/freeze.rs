@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use sluice_core::{AgentName, ServiceName};
 
-use crate::client::{Ask, Reach, shown};
+use crate::client::{Ask, Reach, shown, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
@@ -34,6 +34,9 @@ pub(crate) struct Unfreeze {
     reach: Reach,
     #[command(flatten)]
     scope: Scope,
+    /// For machines
+    #[arg(long)]
+    json: bool,
 }
 
 /// What; everything if neither is named.
@@ -47,11 +50,30 @@ struct Scope {
     service: Option<ServiceName>,
 }
 
+impl Scope {
+    /// As the gateway calls it.
+    fn word(&self) -> String {
+        match (&self.agent, &self.service) {
+            (Some(agent), _) => format!("agent {agent}"),
+            (None, Some(service)) => format!("service {service}"),
+            (None, None) => "all".into(),
+        }
+    }
+}
+
 impl Freeze {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("scope");
         let client = self.reach.operator()?;
         let body = json!({"agent": self.scope.agent, "service": self.scope.service, "reason": self.reason});
         let frozen = client.ask(&Ask::post("/v1/freezes").body(body).stops())?;
+        if frozen.get("known") == Some(&Value::Bool(false)) {
+            let meant = match text(&frozen, "nearest") {
+                "" => String::new(),
+                nearest => format!("; did you mean `{}`?", crate::visible::line(nearest)),
+            };
+            screen.hand(format_args!("warning: nothing here is called {} yet{meant}", shown(&frozen, "scope")))?;
+        }
         if self.json {
             screen.json(&frozen)?;
             return Ok(Exit::Ok);
@@ -67,7 +89,9 @@ impl Freeze {
 
 impl Unfreeze {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("scope");
         let client = self.reach.operator()?;
+        let scope = self.scope.word();
         let ask =
             Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
         client.ask(&ask).map_err(|failure| match failure.exit {
@@ -76,6 +100,9 @@ impl Unfreeze {
             }
             _ => failure,
         })?;
+        if self.json {
+            screen.json(&json!({"scope": scope, "frozen": false}))?;
+        }
         screen.note("the freeze is lifted");
         Ok(Exit::Ok)
     }

@@ -93,16 +93,16 @@ enum Verb {
 pub(crate) struct Filter {
     /// Only of this agent
     #[arg(long, value_name = "NAME")]
-    agent: Option<AgentName>,
+    pub(super) agent: Option<AgentName>,
     /// Only of this service
     #[arg(long, value_name = "NAME")]
-    service: Option<ServiceName>,
+    pub(super) service: Option<ServiceName>,
     /// Only in these states, separated by commas
     #[arg(long, value_name = "STATES")]
-    state: Option<String>,
+    pub(super) state: Option<String>,
     /// Only of this session
     #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    pub(super) session: Option<SessionId>,
 }
 
 #[derive(Debug, Args)]
@@ -136,6 +136,7 @@ impl Filter {
 
 impl Holds {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("buffer_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { filter, listing } => {

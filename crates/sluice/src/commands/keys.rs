@@ -58,6 +58,9 @@ enum Verb {
         /// Its id, or the beginning of it
         #[arg(required = true)]
         ids: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -113,6 +116,7 @@ struct Made {
 
 impl Keys {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("key_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { listing } => {
@@ -138,9 +142,12 @@ impl Keys {
                 screen.note(format_args!("the old key works for another {overlap}"));
                 Ok(exit)
             }
-            Verb::Revoke { ids } => watch::each(screen, &ids, |typed| {
+            Verb::Revoke { ids, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Keys, typed)?;
                 client.ask(&Ask::delete(format!("/v1/keys/{id}")).stops())?;
+                if json {
+                    screen.json(&json!({"key_id": id, "revoked": true}))?;
+                }
                 screen.note(format_args!("revoked {id}"));
                 Ok(())
             }),

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use sluice_core::{CapabilityName, Span};
 use sluice_gateway::proxies;
 
-use crate::client::{Ask, Client, Reach, Whose, encode, entries, shown, text};
+use super::call::Call;
+use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
+use crate::span::span;
 use crate::table::Table;
 use crate::watch::{self, Listing};
 
@@ -50,15 +53,25 @@ enum Verb {
         one: One,
     },
     /// Run one operation, as an agent does
-    #[command(before_help = "Examples:\n  sluice proxies run moltbook feed '{\"limit\": 5}' --key-file bookkeeper.key")]
+    ///
+    /// The key comes from SLUICE_AGENT_KEY or the file SLUICE_AGENT_KEY_FILE names; it ends as `sluice call` does.
+    #[command(
+        before_help = "Examples:\n  export SLUICE_AGENT_KEY_FILE=data/agents/assistant.key\n  sluice proxies run moltbook feed '{\"limit\": 5}'\n  sluice proxies run moltbook reply '{\"post\": \"7\", \"text\": \"Thanks!\"}' --wait 2m"
+    )]
     Run {
         /// Its name
         name: String,
         /// The operation
         operation: String,
-        /// Its arguments, as JSON
+        /// Its arguments, as JSON; `-` reads them from standard input
         #[arg(default_value = "{}")]
         arguments: String,
+        /// Wait so long for the outcome
+        #[arg(long, value_parser = span)]
+        wait: Option<Span>,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
     },
     /// List tasks that crashed
     #[command(before_help = "Examples:\n  sluice proxies crashes moltbook")]
@@ -121,8 +134,10 @@ impl Proxies {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let verb = match self.verb {
             Verb::Check { paths, json } => return check(screen, &paths, json),
-            Verb::Run { name, operation, arguments } => {
-                return call(&self.reach.client(Whose::Agent)?, screen, &name, &operation, &arguments);
+            Verb::Run { name, operation, arguments, wait, json } => {
+                let capability = CapabilityName::new(format!("proxy.{name}.{operation}"))
+                    .map_err(|why| Failure::new(Exit::Usage, "there can be no such operation").why(why.to_string()))?;
+                return Call::plain(self.reach, capability, arguments).waiting(wait).for_machines(json).run(screen);
             }
             verb => verb,
         };
@@ -202,20 +217,12 @@ fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Fail
     Ok(if fine { Exit::Ok } else { Exit::Failed })
 }
 
-fn call(client: &Client, screen: &Screen, name: &str, operation: &str, arguments: &str) -> Result<Exit, Failure> {
-    let arguments: Value = serde_json::from_str(arguments)
-        .map_err(|error| Failure::new(Exit::Usage, "the arguments are not JSON").why(error.to_string()))?;
-    let capability = format!("proxy.{name}.{operation}");
-    let ask = Ask::post("/v1/calls").body(json!({"capability": capability, "arguments": arguments}));
-    screen.json(&client.ask(&ask)?)?;
-    Ok(Exit::Ok)
-}
-
 fn crash(client: &Client, screen: &Screen, name: &str, id: &str) -> Result<Exit, Failure> {
     let found = client.ask(&Ask::get(path(name, "/crashes")))?;
-    let reports = entries(&found).iter().filter_map(|task| task.get("crash"));
-    let mut fitting = reports.filter(|report| text(report, "crash_id").starts_with(id));
-    match (fitting.next(), fitting.next()) {
+    let reports: Vec<&Value> = entries(&found).iter().filter_map(|task| task.get("crash")).collect();
+    let whole = reports.iter().find(|report| text(report, "crash_id") == id).copied();
+    let mut fitting = reports.into_iter().filter(|report| text(report, "crash_id").starts_with(id));
+    match (whole.or_else(|| fitting.next()), fitting.next().filter(|_| whole.is_none())) {
         (Some(report), None) => {
             screen.json(report)?;
             Ok(Exit::Ok)

@@ -87,6 +87,9 @@ enum Verb {
         /// Their names
         #[arg(required = true)]
         names: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -153,10 +156,13 @@ impl Secrets {
                 screen.note(format_args!("{name} has a new value, version {}", shown(&secret, "version")));
                 if from.json { show(&secret, true, screen) } else { Ok(Exit::Ok) }
             }
-            Verb::Revoke { names } => {
+            Verb::Revoke { names, json } => {
                 let client = self.reach.operator()?;
                 watch::each(screen, &names, |name| {
                     client.ask(&Ask::delete(format!("/v1/secrets/{}", encode(name))).stops())?;
+                    if json {
+                        screen.json(&json!({"name": name, "revoked": true}))?;
+                    }
                     screen.note(format_args!("revoked {name}"));
                     Ok(())
                 })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use sluice_core::Actor;
 use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel, Sandbox};
 use sluice_gateway::open::{self, OpenError, World};
@@ -48,6 +49,11 @@ impl Serve {
         let data = self.data.map(|value| Flag { name: "--data", key: "data", value });
         let (config, _) = self.which.load(listen.into_iter().chain(data).collect())?.or_fail(screen)?;
         log(&config.log);
+        // A core of this process would hold every secret it has in hand.
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        if let Err(error) = setrlimit(Resource::Core, none) {
+            tracing::warn!("core dumps cannot be turned off: {error}");
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

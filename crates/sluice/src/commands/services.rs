@@ -117,6 +117,9 @@ pub(crate) struct Knock {
     /// File with the secret that goes with it; it is kept in the vault
     #[arg(long, value_name = "FILE")]
     client_secret_file: Option<std::path::PathBuf>,
+    /// File with a token made at the service by hand: no browser is needed, and it is kept in the vault
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paste", "no_browser", "client_id", "client_secret_file", "adapter"])]
+    token_file: Option<std::path::PathBuf>,
     /// For a machine without a browser: say yes elsewhere, and paste where that led
     #[arg(long)]
     paste: bool,
@@ -237,6 +240,11 @@ fn path(name: &ServiceName, rest: &str) -> String {
 
 impl Knock {
     fn run(&self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        if let Some(file) = &self.token_file {
+            let body = json!({"token": secrets::value(Some(file))?});
+            let ask = Ask::post(path(&self.name, "/token")).body(body).waits(Span::from_mins(2));
+            return self.connected(&client.ask(&ask)?, screen);
+        }
         let secret = self.client_secret_file.as_deref().map(|file| secrets::value(Some(file))).transpose()?;
         let waiting = if self.paste { browser::Waiting::Paste } else { browser::Waiting::listen(self.port)? };
         let body = json!({
@@ -253,12 +261,23 @@ impl Knock {
         let back = waiting.answer(state, self.timeout, screen)?;
         let body = json!({"state": back.state, "code": back.code, "issuer": back.issuer});
         let granted = client.ask(&Ask::post(path(&self.name, "/finish")).body(body).waits(Span::from_mins(2)))?;
+        self.connected(&granted, screen)
+    }
+
+    fn connected(&self, granted: &Value, screen: &Screen) -> Result<Exit, Failure> {
         if self.json {
-            screen.json(&granted)?;
+            screen.json(granted)?;
             return Ok(Exit::Ok);
         }
         let service = granted.get("service").cloned().unwrap_or_default();
         screen.line(format_args!("{} is connected: {}", self.name, shown(&service, "account")))?;
+        if service.get("messages").is_none_or(Value::is_null) {
+            screen.note(format_args!(
+                "no copy is kept of it; what agents can ask: sluice services capabilities {}",
+                self.name
+            ));
+            return Ok(Exit::Ok);
+        }
         screen.note(format_args!("its copy is being made; see how far it is: sluice services show {}", self.name));
         Ok(Exit::Ok)
     }

@@ -50,17 +50,24 @@ enum Verb {
         /// Their ids, or the beginnings of them
         #[arg(required = true)]
         ids: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
     /// End sessions: their credentials go on, what they had open does not
     End {
         /// Their ids, or the beginnings of them
         #[arg(required = true)]
         ids: Vec<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
 impl Sessions {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("session_id");
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { tainted, agent, listing } => {
@@ -78,15 +85,21 @@ impl Sessions {
                 }
                 Ok(Exit::Ok)
             }
-            Verb::Clear { ids } => watch::each(screen, &ids, |typed| {
+            Verb::Clear { ids, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Sessions, typed)?;
                 client.ask(&Ask::post(format!("/v1/sessions/{id}/clear")).body(json!({})))?;
+                if json {
+                    screen.json(&json!({"session_id": id, "cleared": true}))?;
+                }
                 screen.note(format_args!("cleared {id}"));
                 Ok(())
             }),
-            Verb::End { ids } => watch::each(screen, &ids, |typed| {
+            Verb::End { ids, json } => watch::each(screen, &ids, |typed| {
                 let id = client.id(Kind::Sessions, typed)?;
                 client.ask(&Ask::delete(format!("/v1/sessions/{id}")).stops())?;
+                if json {
+                    screen.json(&json!({"session_id": id, "ended": true}))?;
+                }
                 screen.note(format_args!("ended {id}"));
                 Ok(())
             }),

@@ -31,6 +31,9 @@ enum Verb {
         /// Do not ask
         #[arg(long)]
         yes: bool,
+        /// For machines
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -50,11 +53,14 @@ impl Vault {
                     }
                 }
             }
-            Verb::Rekey { yes } => {
+            Verb::Rekey { yes, json } => {
                 if !yes {
                     screen.ask("Backups of the old root key open nothing from now on. Replace it?", "--yes")?;
                 }
                 let done = client.ask(&Ask::post("/v1/vault/rekey"))?;
+                if json {
+                    screen.json(&done)?;
+                }
                 screen.note(format_args!("everything is under root key {}", shown(&done, "fingerprint")));
             }
         }

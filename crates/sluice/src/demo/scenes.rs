@@ -72,7 +72,7 @@ pub fn hold(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     stage.clock.pass(Span::from_secs(30));
     stage.becomes(&call, "done")?;
     ensure!(stage.sent() == before + 1, "it did not leave");
-    let late = stage.helper("POST", &format!("/v1/calls/{call}/cancel"), None)?;
+    let late = stage.about("sluice_cancel", &call)?;
     ensure!(late.text("/code") == "hold.too_late", "a sent mail was cancelled: {:?}", late.body);
     writeln!(
         out,

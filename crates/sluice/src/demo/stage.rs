@@ -1,5 +1,5 @@
 //! What the scenes play on: the real gateway, the real adapter in its workers, a service on this machine, a clock
-//! that obeys, an agent and a person who speak HTTP.
+//! that obeys, an agent that speaks MCP and a person who speaks HTTP.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ const ORG: &str = include_str!("policies/org.yaml");
 const AGENT: &str = include_str!("policies/inbox-helper.yaml");
 const CONFIG: &str = "node: demo\ndata: .\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
                       disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: {limit: 5, window: 10m}}}\n";
+/// The revision of MCP the agent speaks.
+const REVISION: &str = "2026-07-28";
 /// How long the loops of a real gateway are given to do what they should not.
 const MOMENT: Duration = Duration::from_millis(700);
 /// How long something that must happen may take, in tenths of a second of real time: long, for busy machines.
@@ -260,15 +262,42 @@ impl Stage {
         self.ask(&self.operator_token, method, path, body)
     }
 
-    /// The agent asks the gateway.
-    pub fn helper(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Said> {
-        self.ask(&self.agent_key, method, path, body)
+    /// The agent uses a tool over MCP, in the newest revision: one request, no handshake. Gives the tool's result.
+    fn tool(&self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": REVISION,
+            "io.modelcontextprotocol/clientInfo": {"name": "inbox-helper", "version": "1"},
+            // Whoever knows tasks is not kept waiting while a person is asked.
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+        });
+        let params = json!({"name": name, "arguments": arguments, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let request = self.http.post(format!("{}/mcp", self.main)).bearer_auth(&self.agent_key);
+        let request = request
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json")
+            .header("mcp-protocol-version", REVISION)
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", name)
+            .body(body.to_string());
+        let bytes = self.runtime.block_on(async { request.send().await?.bytes().await })?;
+        let answer: Value = serde_json::from_slice(&bytes).context("the door does not speak JSON-RPC")?;
+        answer.get("result").cloned().with_context(|| format!("the tool `{name}` gave no result: {answer}"))
+    }
+
+    /// The agent asks one of the gate's own tools about a call.
+    pub fn about(&self, tool: &str, call: &str) -> anyhow::Result<Said> {
+        Ok(said(&self.tool(tool, &json!({"call_id": call}))?))
     }
 
     /// The agent makes a call and does not wait for its end.
     pub fn call(&self, capability: &str, arguments: Value) -> anyhow::Result<Said> {
-        let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
-        self.helper("POST", "/v1/calls", Some(&body))
+        let result = self.tool(&capability.replace('.', "_"), &arguments)?;
+        match result.get("taskId").and_then(Value::as_str) {
+            // A person was asked: the task is the held write itself.
+            Some(task) => self.about("sluice_status", task),
+            None => Ok(said(&result)),
+        }
     }
 
     /// The agent sends a mail.
@@ -279,7 +308,7 @@ impl Stage {
 
     /// How a call stands.
     pub fn status(&self, call: &str) -> anyhow::Result<String> {
-        Ok(self.helper("GET", &format!("/v1/calls/{call}"), None)?.text("/status").to_owned())
+        Ok(self.about("sluice_status", call)?.text("/status").to_owned())
     }
 
     /// Waits until a call stands like this.
@@ -309,6 +338,12 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// A tool's result as an answer.
+fn said(result: &Value) -> Said {
+    let failed = result.get("isError") == Some(&Value::Bool(true));
+    Said { status: if failed { 409 } else { 200 }, body: result.get("structuredContent").cloned().unwrap_or_default() }
 }
 
 /// The mailbox in the configuration.

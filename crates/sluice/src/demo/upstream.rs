@@ -143,7 +143,7 @@ impl Upstream {
         let kind = api::kind(ask);
         *calls.entry(kind.clone()).or_default() += 1;
         if let Some(answer) = oauth.answer(ask, now) {
-            return Some(answer);
+            return (!std::mem::take(&mut oauth.lost)).then_some(answer);
         }
         let fault = faults.take(&kind);
         match fault {

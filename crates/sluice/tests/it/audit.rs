@@ -106,7 +106,7 @@ fn what_is_not_there_or_not_ours_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = at(folder.path(), "nowhere");
     for (arguments, code) in [
-        (vec!["audit", "verify"], 2),
+        (vec!["audit", "verify"], 4),
         (vec!["audit", "verify", "--export", &nowhere], 3),
         (vec!["audit", "show", "--data", &nowhere], 3),
         (vec!["audit", "verify", "--proof", &nowhere], 2),

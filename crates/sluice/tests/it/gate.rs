@@ -112,6 +112,18 @@ impl Gate {
         fs::canonicalize(self.path("workspace")).unwrap().join(name).to_str().unwrap().to_owned()
     }
 
+    /// Starts it again, where it was.
+    pub fn restart(&mut self) {
+        let (child, said) = start(&self.bench).expect("the gateway starts again");
+        (self.child, self.said) = (child, said);
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -144,6 +156,23 @@ impl Drop for Gate {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A gateway nobody asks anything of here. Ends when it is dropped.
+pub struct Server(Child);
+
+impl Server {
+    /// Starts it in the folder `gate`; nothing if it ends before it is ready.
+    pub fn start(bench: &Bench) -> Option<Self> {
+        start(bench).map(|(child, _)| Self(child))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -5,6 +5,7 @@ mod attaching;
 mod copying;
 mod faulty;
 mod house;
+mod killed;
 mod sending;
 mod signing;
 mod undoing;

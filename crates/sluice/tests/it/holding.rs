@@ -44,7 +44,7 @@ fn a_held_write_is_shown_whole_extended_and_sent() {
     digest    sha256-v1:HASH
     ");
     insta::assert_snapshot!(gate.table(&gate.works(&["calls", "list"])), @r"
-    CALL  STATUS  AGENT  CAPABILITY  SINCE  APPROVAL
+    CALL  STATUS  AGENT  CAPABILITY  SINCE  APPROVAL OR REASON
     call_ID  held  assistant  filesystem.write  TIME  -
     ");
     let before = gate.json(&["holds", "show", hold])["cancel_deadline"].clone();

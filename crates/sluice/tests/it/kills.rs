@@ -63,6 +63,7 @@ fn kill_under_load(postgres: Option<&str>) {
     let mut sent = sent.lock().unwrap().clone();
     settle(&place, &mut sent);
     drain(&place);
+    verify(&place, sent.values().filter(|one| one.status == "done").count());
     drop(running);
     judge(&place, &sent);
     let done = sent.values().filter(|one| one.status == "done").count();
@@ -147,7 +148,27 @@ fn drain(place: &Place) {
     assert!(only_scheduled, "neither done nor scheduled: {left}");
 }
 
-/// Holds what was told against what is in the files, and the record against itself.
+/// The record has every write that was done, and verifies from its first entry to its last.
+fn verify(place: &Place, done: usize) {
+    let sluice = |words: &[&str]| {
+        let ran = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(words)
+            .env("SLUICE_URL", format!("http://{}", place.main))
+            .env("SLUICE_TOKEN", &place.operator_token)
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    sluice(&["audit", "verify"]);
+    let folder = place.folder.path().join("export");
+    sluice(&["audit", "export", "--out", folder.to_str().unwrap()]);
+    let entries = std::fs::read_to_string(folder.join("entries.jsonl")).unwrap();
+    let recorded = entries.lines().filter(|line| line.contains("\"hold.done\"")).count();
+    assert!(recorded >= done, "{done} writes were done, and {recorded} are on record");
+}
+
+/// Holds what was told against what is in the files.
 fn judge(place: &Place, sent: &BTreeMap<String, Sent>) {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     for entry in std::fs::read_dir(place.work()).unwrap() {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod about;
+mod adapters;
 mod answering;
 mod asking;
 mod audit;
@@ -16,11 +17,14 @@ mod mcp;
 mod mounts;
 mod naming;
 mod newcomer;
+mod operating;
 mod policy;
 mod proxies;
+mod record;
 mod replies;
 mod running;
 mod secrets;
 mod services;
 mod serving;
+mod tls;
 mod workers;

@@ -34,7 +34,7 @@ fn stub(name: &str, kind: &str, more: &str) -> String {
 
 struct Scene {
     place: Place,
-    _running: Running,
+    running: Running,
 }
 
 impl Scene {
@@ -42,7 +42,7 @@ impl Scene {
         let place = Place::new(&format!("sandbox: degraded\nmounts:\n{mounts}"), ORG, None);
         fs::write(place.folder.path().join("policies/agents/clerk.yaml"), agent).unwrap();
         let running = place.start();
-        Self { place, _running: running }
+        Self { place, running }
     }
 
     fn operator(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -157,6 +157,74 @@ fn a_changed_tool_is_shut_until_a_person_accepts_what_was_shown() {
     assert_eq!(scene.said("good.echo", "5"), "echo 5");
     let alerts = scene.operator("GET", "/v1/alerts", None).body.to_string();
     assert!(alerts.contains("mount.changed") || alerts.contains("wait for a person"), "{alerts}");
+}
+
+#[test]
+fn a_program_that_knows_no_handshake_works_and_says_when_its_tools_change() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "Says the same again.").unwrap();
+    let more = format!("      STUB_FILE: \"{}\"\n", file.path().display());
+    let lines = stub("new", "stateless", &more);
+    let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", file.path().display()));
+    let scene = Scene::new(&lines, FREE);
+    let mount = scene.open("new");
+    assert_eq!((&mount["open_tools"], &mount["protocol"]), (&json!(2), &json!("2026-07-28")), "{mount}");
+    assert_eq!(scene.said("new.echo", "1"), "echo 1");
+    fs::write(file.path(), "Says it louder.").unwrap();
+    assert_eq!(scene.said("new.write", "2"), "write 2");
+    scene.until("new", |_| scene.state_of("new", "echo") == "changed");
+    assert_eq!(scene.call("new.echo", "3").body["code"], "gateway.unsupported");
+    assert_eq!(scene.mount("new")["restarts"], 0, "no to one beginning is no failure");
+}
+
+/// Processes that read for this gateway, by their ids.
+fn readers(scene: &Scene) -> Vec<u32> {
+    let gateway = scene.running.0.id().to_string();
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = fs::read_to_string(process.path().join("stat")) else { continue };
+        let is_child = stat.rsplit(") ").next().is_some_and(|rest| rest.split(' ').nth(1) == Some(gateway.as_str()));
+        let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        if is_child && words.split('\0').any(|word| word == "worker") {
+            found.extend(process.file_name().to_str().and_then(|id| id.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_kept_reader_reads_one_conversation_and_an_attack_is_withheld_by_it_as_by_any() {
+    let kept = |name: &str, kind: &str| stub(name, kind, "").replace("delay: 0s", "delay: 0s\n    keep_reader: true");
+    let scene = Scene::new(&(kept("good", "good") + &kept("bad", "injects")), FREE);
+    scene.open("good");
+    scene.open("bad");
+    assert_eq!(scene.said("good.echo", "1"), "echo 1");
+    let first = readers(&scene);
+    assert_eq!(scene.said("good.echo", "2"), "echo 2");
+    let then = readers(&scene);
+    assert_eq!(first, then, "the same one read both, and nobody else was started");
+    let withheld = scene.call("bad.echo", "x");
+    assert!(withheld.body["result"]["data"]["withheld"].is_object(), "{withheld:?}");
+    assert!(!withheld.body.to_string().contains("attacker@evil"), "{withheld:?}");
+    assert!(readers(&scene).len() > then.len(), "another server has another reader");
+    // One that is gone is missed by nobody: the next item is read all the same.
+    for reader in readers(&scene) {
+        let killed = std::process::Command::new("kill").args(["-9", &reader.to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+    assert_eq!(scene.said("good.echo", "3"), "echo 3");
+}
+
+#[test]
+fn an_address_that_knows_no_handshake_is_asked_with_headers_that_say_what_is_asked() {
+    let (address, heard) = Stub { kind: "stateless".into(), file: None }.listen();
+    let lines = format!("  new: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32]}}\n");
+    let scene = Scene::new(&lines, FREE);
+    let mount = scene.open("new");
+    assert_eq!((&mount["open_tools"], &mount["protocol"]), (&json!(2), &json!("2026-07-28")), "{mount}");
+    assert_eq!(scene.said("new.echo", "hello"), "echo hello");
+    let heard = heard.lock().unwrap().join("\n");
+    assert!(!heard.contains("\"initialize\"") && !heard.to_lowercase().contains("mcp-session-id:"), "{heard}");
 }
 
 #[test]
@@ -302,9 +370,9 @@ fn a_server_at_an_address_is_reached_through_egress_with_its_credential() {
 fn a_program_dies_with_its_gateway_and_what_was_accepted_is_known_again() {
     let place = Place::new(&format!("sandbox: degraded\nmounts:\n{}", stub("good", "good", "")), ORG, None);
     let running = place.start();
-    let scene = Scene { place, _running: running };
+    let scene = Scene { place, running };
     scene.open("good");
-    let Scene { place, _running: running } = scene;
+    let Scene { place, running } = scene;
     let children = || {
         let all = fs::read_dir("/proc").unwrap().flatten();
         let folder = place.folder.path().display().to_string();
@@ -323,7 +391,7 @@ fn a_program_dies_with_its_gateway_and_what_was_accepted_is_known_again() {
     }
     assert_eq!(children(), 0, "nothing outlives the gateway");
     let running = place.start();
-    let scene = Scene { place, _running: running };
+    let scene = Scene { place, running };
     scene.open("good");
     assert_eq!(scene.mount("good")["waiting_tools"], 0, "the same definitions are the same");
 }
@@ -419,7 +487,7 @@ fn the_reference_servers_work_as_mounts() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     }
     let running = place.start();
-    let scene = Scene { place, _running: running };
+    let scene = Scene { place, running };
     let folder = real(shared.path()).display().to_string();
     let call = |capability: &str, arguments: Value| {
         let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 20_000});

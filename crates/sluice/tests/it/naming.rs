@@ -102,6 +102,7 @@ fn rules_are_put_in_force_listed_replayed_and_reverted() {
     assert!(gate.works(&["policy", "history"]).starts_with("VERSION "));
     gate.works(&["policy", "revert", &before["sha256:".len()..][..12]]);
     assert_eq!(gate.json(&["status"])["policy_version"], before.as_str());
+    assert_eq!(gate.json(&["policy", "history"])["data"].as_array().unwrap().len(), 3, "it came back");
     assert_eq!(gate.run(&["policy", "revert", "zzzz"]).code, 3);
 
     fs::write(gate.bench.path("new/org.yaml"), "defaults: {tier: never}\n").unwrap();

@@ -28,6 +28,41 @@ fn a_gateway_says_where_it_answers_and_ends_in_order_when_told() {
 }
 
 #[test]
+fn a_gateway_leaves_no_core_behind() {
+    let gate = Gate::open();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", gate.pid())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+}
+
+#[test]
+fn rules_are_read_again_by_themselves_once_they_are_written_whole() {
+    let gate = Gate::open();
+    let before = gate.json(&["status"])["policy_version"].clone();
+    let org = gate.path("policies/org.yaml");
+    let old = fs::read_to_string(&org).unwrap();
+    let new = old.replace("recipients_max: 5", "recipients_max: 4");
+    // Saved as an editor that is not careful saves: emptied, begun, ended. Its beginning alone would be valid.
+    let head = new.find("\n  - ").map(|at| new.get(..at).unwrap().to_owned()).unwrap();
+    for _ in 0..5 {
+        fs::write(&org, "").unwrap();
+        fs::write(&org, &head).unwrap();
+        fs::write(&org, &new).unwrap();
+    }
+    gate.until(|status| status["policy_version"] != before);
+    let seen = gate.json(&["policy", "history"]);
+    let versions: std::collections::BTreeSet<String> =
+        seen["data"].as_array().unwrap().iter().map(|entry| entry["version"].to_string()).collect();
+    assert_eq!(versions.len(), 2, "the old rules and the new, nothing in between: {seen}");
+    // What is left of a file whose writer failed changes nothing, and people are told where.
+    fs::write(&org, "").unwrap();
+    let told = || gate.json(&["alerts", "list"]).to_string();
+    gate.until(|_| told().contains("policy.refused"));
+    assert!(told().contains("org.yaml") && told().contains("empty"), "{}", told());
+    assert_eq!(gate.json(&["policy", "history"]), seen);
+}
+
+#[test]
 fn hanging_up_has_the_rules_read_again_and_ends_nothing() {
     let gate = Gate::open();
     let before = gate.json(&["status"])["policy_version"].clone();

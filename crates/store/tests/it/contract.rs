@@ -15,6 +15,7 @@ mod keys;
 mod lists;
 mod mounts;
 mod nodes;
+mod policies;
 mod proxies;
 mod questions;
 mod recovery;

@@ -413,7 +413,7 @@ impl Disk {
         let folder = tempfile::tempdir().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "sluice-test"], folder.path());
         if !mounted {
-            eprintln!("skipped: no file system of one's own here (needs root and mount)");
+            sluice_testkit::skip("no file system of one's own here (needs root and mount)");
         }
         mounted.then_some(Self(folder))
     }
@@ -497,6 +497,25 @@ fn an_old_database_is_brought_up_to_date_and_read() {
     for schema in 1..=sluice_store::SCHEMA {
         bring_up_to_date(schema);
     }
+}
+
+#[test]
+fn rules_from_before_activations_were_kept_stay_in_the_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sluice.db");
+    std::fs::copy(old(9), &path).unwrap();
+    edit(&path, "INSERT INTO policies VALUES ('later', '{}', 'operator:ana', 5)");
+    edit(&path, "INSERT INTO policies VALUES ('earlier', '{}', 'operator:ana', 3)");
+    let clock = ManualClock::default();
+    clock.advance(Span::from_mins(5));
+    let world = World::reopen(&path, &clock);
+    let told = || -> Vec<String> {
+        let history = world.wait(world.store.policy_history(10)).unwrap();
+        history.into_iter().map(|line| line.version).collect()
+    };
+    assert_eq!(told(), ["later", "earlier"]);
+    world.wait(world.store.policy_loaded("earlier".into(), "{}".into(), crate::engines::operator())).unwrap();
+    assert_eq!(told(), ["earlier", "later", "earlier"]);
 }
 
 fn bring_up_to_date(schema: i64) {

@@ -55,11 +55,11 @@ pub struct NewAgent {
 pub(super) async fn add(mut visit: Visit) -> Result<Reply, No> {
     let NewAgent { name, note } = visit.take()?;
     if note.chars().count() > 500 {
-        return Err(No::saying(Code::SchemaWrongType, "a note has at most 500 characters"));
+        return Err(No::saying(Code::DoorParameter, "a note has at most 500 characters"));
     }
     let added = visit.gw.store.add_agent(name.clone(), note, visit.actor()?).await;
     added.map_err(|error| match error {
-        StoreError::Conflict => No::new(Code::IdentityAgentExists),
+        StoreError::Conflict | StoreError::Exists { .. } => No::new(Code::IdentityAgentExists),
         other => other.into(),
     })?;
     one(&visit.gw, &name, 201).await
@@ -165,7 +165,7 @@ pub(super) async fn issue(mut visit: Visit) -> Result<Reply, No> {
             (KeyKind::Operator(person, body.role.unwrap_or(RoleWord::Viewer).into()), KindWord::Operator)
         }
         (None, None, Some(name)) if !name.is_empty() && name.len() <= 64 => (KeyKind::Inbox(name), KindWord::Inbox),
-        _ => return Err(No::saying(Code::SchemaWrongType, "name exactly one of `agent`, `operator` and `inbox`")),
+        _ => return Err(No::saying(Code::DoorParameter, "name exactly one of `agent`, `operator` and `inbox`")),
     };
     let token = Token::generate(word, gw.entropy.as_ref());
     let new = NewKey {

@@ -40,7 +40,7 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
 
 /// The state a list is filtered by.
 pub(super) fn state(visit: &Visit) -> Result<Option<&'static str>, No> {
-    let refuse = || No::saying(Code::SchemaWrongType, &format!("state is one of {}", STATES.join(", ")));
+    let refuse = || No::saying(Code::DoorParameter, &format!("state is one of {}", STATES.join(", ")));
     match visit.asked::<String>("state")? {
         None => Ok(None),
         Some(word) => STATES.into_iter().find(|known| *known == word).map(Some).ok_or_else(refuse),

@@ -1,4 +1,6 @@
 //! Events: the record as a stream (SSE), for operators whole, for agents their own part.
+//!
+//! Promise: whoever comes back with the last id has missed nothing; a gateway that stops ends its streams at once.
 
 use std::sync::Arc;
 
@@ -86,7 +88,11 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
             listener.live = true;
             return Some((Bytes::from_static(b": listening\n\n"), listener));
         }
-        match timeout(HEARTBEAT.as_duration(), live.receiver.recv()).await {
+        let heard = tokio::select! {
+            heard = timeout(HEARTBEAT.as_duration(), live.receiver.recv()) => heard,
+            () = gw.stops() => return None,
+        };
+        match heard {
             // Whatever it was, the database has it.
             Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
             Ok(Err(RecvError::Closed)) => return None,

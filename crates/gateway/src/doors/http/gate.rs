@@ -28,7 +28,7 @@ const LONGEST: [(&str, usize); 4] = [("session_id", 256), ("action_type", 128), 
 /// Longest choice, in characters.
 const LONGEST_OPTION: usize = 200;
 /// Longest a question of a client may stay open.
-const LONGEST_EXPIRY: u64 = 7 * 24 * 3600;
+const LONGEST_EXPIRY: u64 = 24 * 3600;
 /// Longest reply that is read.
 const LONGEST_REPLY: usize = 256 * 1024;
 
@@ -186,7 +186,7 @@ fn expiry(gw: &Gateway, seconds: Option<u64>) -> Result<Span, No> {
     match seconds {
         None => Ok(gw.config.approvals.expiry),
         Some(seconds @ 1..=LONGEST_EXPIRY) => Ok(Span::from_secs(seconds)),
-        Some(_) => Err(No::saying(Code::SchemaWrongType, "expires_in_sec is between 1 and 604800")),
+        Some(_) => Err(No::saying(Code::SchemaWrongType, "expires_in_sec is between 1 and 86400")),
     }
 }
 

@@ -12,7 +12,7 @@ use super::calls::{filter, stop};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{HoldView, Page};
-use crate::rooms::{policy, rollback};
+use crate::rooms::{answer, policy, rollback};
 use crate::{Gateway, No};
 
 /// The longest a write is held longer in one go.
@@ -54,7 +54,7 @@ pub(super) async fn extend(mut visit: Visit) -> Result<Reply, No> {
     let Extend { seconds } = visit.take()?;
     let span = Span::from_secs(seconds);
     if seconds == 0 || span > LONGEST {
-        return Err(No::saying(Code::SchemaWrongType, "a write is held longer by 1 second to 24 hours"));
+        return Err(No::saying(Code::DoorParameter, "a write is held longer by 1 second to 24 hours"));
     }
     retime(&visit, Timing::Longer(span)).await
 }
@@ -66,7 +66,11 @@ pub(super) async fn send_now(visit: Visit) -> Result<Reply, No> {
 
 async fn retime(visit: &Visit, timing: Timing) -> Result<Reply, No> {
     let id: HoldId = visit.part("buffer_id")?;
-    let hold = visit.gw.store.retime(id, visit.actor()?, timing).await.map_err(missing)?;
+    let hold = match visit.gw.store.retime(id, visit.actor()?, timing).await.map_err(missing) {
+        Ok(hold) => hold,
+        Err(no) if no.refusal.code() == Code::HoldTooLate => return Err(over(&visit.gw, id, no).await),
+        Err(no) => return Err(no),
+    };
     match timing {
         Timing::Now => {
             visit.gw.forget_window(id);
@@ -79,6 +83,16 @@ async fn retime(visit: &Visit, timing: Timing) -> Result<Reply, No> {
     }
     visit.gw.moved(id);
     Ok(Reply::json(200, &HoldView::of(&hold)))
+}
+
+/// What has become of a write to which nothing more can be done.
+async fn over(gw: &Gateway, id: HoldId, no: No) -> No {
+    match gw.store.hold(id).await {
+        Ok(Some(hold)) => {
+            No::saying(Code::HoldTooLate, &format!("the write is already {}", answer::status(&hold.state)))
+        }
+        Ok(None) | Err(_) => no,
+    }
 }
 
 /// A person's word.
@@ -186,14 +200,14 @@ pub(super) async fn undo(mut visit: Visit) -> Result<Reply, No> {
 /// The writes meant, oldest first.
 async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
     if undo.buffer_ids.is_empty() == undo.agent.is_none() {
-        return Err(No::saying(Code::SchemaWrongType, "name writes by `buffer_ids`, or an `agent` with `since_ms`"));
+        return Err(No::saying(Code::DoorParameter, "name writes by `buffer_ids`, or an `agent` with `since_ms`"));
     }
     let mut holds = Vec::new();
     for id in &undo.buffer_ids {
         holds.push(gw.store.hold(*id).await?.ok_or_else(|| No::new(Code::HoldNotFound))?);
     }
     if let Some(agent) = &undo.agent {
-        let since = undo.since_ms.ok_or_else(|| No::saying(Code::SchemaWrongType, "say since when: `since_ms`"))?;
+        let since = undo.since_ms.ok_or_else(|| No::saying(Code::DoorParameter, "say since when: `since_ms`"))?;
         // By when they were done, not by when they were asked for: a write may have waited for a person in between.
         let ended_since = Some(Timestamp::from_millis(since));
         let mut after = None;
@@ -205,7 +219,7 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
             after = Some(last.id);
             holds.extend(page.into_iter().filter(|hold| hold.reverses.is_none()));
             if holds.len() > MOST {
-                return Err(No::saying(Code::SchemaWrongType, "more than 1000 writes: choose a later moment"));
+                return Err(No::saying(Code::DoorParameter, "more than 1000 writes: choose a later moment"));
             }
         }
     }

@@ -8,6 +8,7 @@ use sluice_core::policy::{Policy, Question};
 use sluice_core::refusal::Code;
 use sluice_core::target::origins;
 use sluice_core::{Action, AgentName, CapabilityName, HoldId, Span};
+use sluice_store::{PolicyRecord, Refusals};
 
 use super::reply::Reply;
 use super::route::Visit;
@@ -87,17 +88,31 @@ pub struct Revert {
 pub(super) async fn revert(mut visit: Visit) -> Result<Reply, No> {
     let Revert { version } = visit.take()?;
     let gw = visit.gw.clone();
-    let history = gw.store.policy_history(500).await?;
-    let mut meant = history.iter().filter(|record| {
-        record.version.starts_with(&version)
-            || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(&version))
-    });
-    let (Some(record), None) = (meant.next(), meant.next()) else {
-        return Err(No::saying(Code::StoreNotFound, "no version, or more than one, starts like that"));
+    let record = match gw.store.policy(&version).await? {
+        Some(record) => record,
+        None => starting_like(&gw, &version).await?,
     };
     let files: Map<String, Value> = serde_json::from_str(&record.sources).unwrap_or_default();
     visit.body = Some(json!({"files": files}));
     apply(visit).await
+}
+
+/// The only rules that were in force whose version starts like this.
+async fn starting_like(gw: &Gateway, version: &str) -> Result<PolicyRecord, No> {
+    let mut meant = gw.store.policy_history(500).await?;
+    meant.retain(|record| {
+        record.version.starts_with(version)
+            || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(version))
+    });
+    // The same rules may have come into force more than once.
+    meant.sort_unstable_by(|one, other| one.version.cmp(&other.version));
+    meant.dedup_by(|one, other| one.version == other.version);
+    match (meant.pop(), meant.is_empty()) {
+        (Some(record), true) => Ok(record),
+        (Some(_), false) | (None, _) => {
+            Err(No::saying(Code::StoreNotFound, "no version, or more than one, starts like that"))
+        }
+    }
 }
 
 /// A call to be explained.
@@ -185,6 +200,10 @@ pub struct Replayed {
     pub stricter: usize,
     /// Those that would be treated less strictly.
     pub looser: usize,
+    /// Calls the rules refused in that time. They leave no arguments behind, so nobody can say what they would get now.
+    pub refused: usize,
+    /// Whether `refused` counts all of them; the search of the record has a bound.
+    pub refused_all: bool,
     /// The first hundred of them.
     pub differences: Vec<Difference>,
 }
@@ -202,7 +221,25 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
     let current = gw.policy.get();
     let since = u64::try_from((gw.now() - span).as_millis().max(0)).unwrap_or(0);
     let mut after = HoldId::from_bits(u128::from(since) << 80);
-    let mut found = Replayed { writes: 0, stricter: 0, looser: 0, differences: Vec::new() };
+    let refused = Refusals {
+        since: gw.now() - span,
+        agent: None,
+        service: None,
+        session: None,
+        before: None,
+        limit: MOST,
+        bound: 2 * MOST as u64,
+    };
+    let refused = gw.store.refusals(refused).await?;
+    let by_rules = refused.calls.iter().filter(|call| call.code.starts_with("policy.")).count();
+    let mut found = Replayed {
+        writes: 0,
+        stricter: 0,
+        looser: 0,
+        refused: by_rules,
+        refused_all: refused.is_all && refused.calls.len() < MOST,
+        differences: Vec::new(),
+    };
     while found.writes < MOST {
         let page = gw.store.holds(Some(after), 500).await?;
         let Some(last) = page.last() else { break };

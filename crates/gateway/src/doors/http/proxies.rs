@@ -97,7 +97,7 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
         _ if !found.is_whole() => "flawed",
         Some(Standing { quarantined: true, .. }) => "quarantined",
         Some(_) => "waiting",
-        None if tasks.first().is_some_and(|task| task.state == TaskState::Running) => "running",
+        None if tasks.iter().any(|task| task.state == TaskState::Running) => "running",
         None => "idle",
     };
     let mut flaws: Vec<String> = found.flaws.iter().map(ToString::to_string).collect();

@@ -1,20 +1,131 @@
-//! The record, for operators: entries as they stand, and proofs.
+//! The record, for operators: logs with their keys, entries as they stand, checkpoints and proofs. Together they are
+//! everything an export is made of.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
-use sluice_core::NodeName;
+use sluice_core::audit::Sealed;
 use sluice_core::refusal::Code;
+use sluice_core::{NodeName, Span};
+use sluice_store::Refusals;
 
 use super::reply::Reply;
 use super::route::Visit;
+use super::status::{self, LogView};
 use super::views::Page;
 use crate::No;
 use crate::value::at;
+
+/// Most bytes of entries on one page of their own text.
+const PAGE_BYTES: usize = 8 << 20;
+
+/// How many entries of each log are searched for refused calls.
+const REFUSALS_BOUND: u64 = 100_000;
+
+/// A signed end of a log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CheckpointView {
+    /// How many entries it covers.
+    pub size: u64,
+    /// The note, as it was signed.
+    pub note: String,
+}
+
+/// That an entry was signed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProofView {
+    /// Of which log.
+    pub log: String,
+    /// Which entry.
+    pub seq: u64,
+    /// The proof: a text that verifies without us.
+    pub proof: String,
+}
+
+/// A call that was refused at once.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RefusalView {
+    /// The call.
+    pub call_id: String,
+    /// `blocked` by the rules, or `refused` for another reason.
+    pub status: String,
+    /// Whose.
+    pub agent: String,
+    /// What was asked.
+    pub capability: String,
+    /// Why not.
+    pub code: String,
+    /// The rule that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The session it was made in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// When.
+    pub at: String,
+}
+
+/// `GET /v1/refusals`: calls that were refused at once, the latest first.
+pub(super) async fn refusals(visit: Visit) -> Result<Reply, No> {
+    let limit = visit.limit()?;
+    let span = Span::from_secs(visit.asked::<u64>("seconds")?.unwrap_or(7 * 24 * 3600).min(10 * 365 * 24 * 3600));
+    let which = Refusals {
+        since: visit.gw.now() - span,
+        agent: visit.asked("agent")?,
+        service: visit.asked("service")?,
+        session: visit.asked("session_id")?,
+        before: visit.asked("cursor")?,
+        limit: limit as usize + 1,
+        bound: REFUSALS_BOUND,
+    };
+    let found = visit.gw.store.refusals(which).await?;
+    let data = found.calls.into_iter().map(|call| RefusalView {
+        call_id: call.call.to_string(),
+        status: if call.code == Code::PolicyBlocked.as_str() { "blocked".into() } else { "refused".into() },
+        agent: call.agent.to_string(),
+        capability: call.capability,
+        code: call.code,
+        rule: call.rule,
+        session_id: call.session.map(|id| id.to_string()),
+        at: call.at.to_string(),
+    });
+    Ok(Reply::json(200, &Page::of(data.collect(), limit, |last: &RefusalView| last.call_id.clone())))
+}
+
+/// Which log is asked for: this node's, if none is named.
+fn log_of(visit: &Visit) -> Result<NodeName, No> {
+    Ok(visit.asked("log")?.unwrap_or_else(|| visit.gw.store.node().clone()))
+}
+
+/// `GET /v1/audit/logs`.
+pub(super) async fn logs(visit: Visit) -> Result<Reply, No> {
+    let data = status::logs(&visit.gw).await?;
+    Ok(Reply::json(200, &Page::<LogView> { data, next_cursor: None, has_more: false }))
+}
+
+/// `GET /v1/audit/checkpoints`: the signed ends of a log, the oldest first.
+pub(super) async fn checkpoints(visit: Visit) -> Result<Reply, No> {
+    let limit = visit.limit()?;
+    let after = visit.asked::<u64>("cursor")?.unwrap_or(0);
+    let found = visit.gw.store.checkpoints_after(log_of(&visit)?, after, limit + 1).await?;
+    let data = found.into_iter().map(|signed| CheckpointView { size: signed.size, note: signed.note.to_string() });
+    Ok(Reply::json(200, &Page::of(data.collect(), limit, |last: &CheckpointView| last.size.to_string())))
+}
+
+/// `GET /v1/audit/proof`: that one entry was signed.
+pub(super) async fn proof(visit: Visit) -> Result<Reply, No> {
+    let log = log_of(&visit)?;
+    let missing = || No::saying(Code::DoorParameter, "say which entry: seq");
+    let seq = visit.asked::<u64>("seq")?.ok_or_else(missing)?;
+    let proof = visit.gw.store.prove(log.clone(), seq).await?.ok_or_else(|| No::new(Code::StoreNotFound))?;
+    Ok(Reply::json(200, &ProofView { log: log.to_string(), seq, proof: proof.to_string() }))
+}
 
 /// `GET /v1/audit/entries`.
 pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let gw = &visit.gw;
-    let log: NodeName = visit.asked("log")?.unwrap_or_else(|| gw.store.node().clone());
+    let log = log_of(&visit)?;
     let from = match visit.asked::<u64>("cursor")? {
         Some(from) => from,
         None => match visit.asked::<bool>("last")?.unwrap_or(false) {
@@ -26,6 +137,9 @@ pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
         },
     };
     let found = gw.store.entries(log, from, limit + 1).await?;
+    if visit.asked::<bool>("raw")?.unwrap_or(false) {
+        return Ok(Reply::json(200, &as_they_stand(&found, limit)));
+    }
     let data: Vec<Value> = found
         .iter()
         .map(|sealed| {
@@ -37,10 +151,29 @@ pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
     Ok(Reply::json(200, &Page::of(data, limit, cursor)))
 }
 
+/// Entries to the byte, as an export holds them: fewer than asked for where they are large.
+fn as_they_stand(found: &[Sealed], limit: u32) -> Page<Value> {
+    let mut bytes = 0;
+    let fits = found.iter().take_while(|sealed| {
+        let fits = bytes < PAGE_BYTES;
+        bytes += sealed.body.len();
+        fits
+    });
+    let data: Vec<Value> = fits
+        .take(limit as usize)
+        .map(|sealed| {
+            let body = String::from_utf8_lossy(&sealed.body);
+            json!({"seq": sealed.seq, "hash": sealed.hash.to_string(), "body": body})
+        })
+        .collect();
+    let has_more = data.len() < found.len();
+    let next = data.last().map(|last| (at(last, "/seq").as_u64().unwrap_or(0) + 1).to_string());
+    Page { data, next_cursor: next.filter(|_| has_more), has_more }
+}
+
 /// `GET /v1/audit/checkpoint`: the newest signed end of a log.
 pub(super) async fn checkpoint(visit: Visit) -> Result<Reply, No> {
-    let gw = &visit.gw;
-    let log: NodeName = visit.asked("log")?.unwrap_or_else(|| gw.store.node().clone());
-    let signed = gw.store.last_checkpoint(log).await?.ok_or_else(|| No::new(Code::StoreNotFound))?;
+    let log = log_of(&visit)?;
+    let signed = visit.gw.store.last_checkpoint(log).await?.ok_or_else(|| No::new(Code::StoreNotFound))?;
     Ok(Reply::bytes(200, "text/plain; charset=utf-8", signed.note.to_string().into_bytes()))
 }

@@ -110,8 +110,10 @@ pub struct Visit {
 }
 
 /// What every route can refuse with.
-pub const ALWAYS: [Code; 8] = [
+pub const ALWAYS: [Code; 10] = [
+    Code::DoorHeadTooLarge,
     Code::DoorHeaders,
+    Code::DoorParameter,
     Code::DoorOrigin,
     Code::DoorOverloaded,
     Code::SchemaBadName,
@@ -271,7 +273,7 @@ impl Visit {
         match self.query.iter().find(|(part, _)| part == name) {
             None => Ok(None),
             Some((_, text)) => text.parse().map(Some).map_err(|_| {
-                No::saying(Code::SchemaWrongType, &format!("the parameter `{name}` is not in its proper form"))
+                No::saying(Code::DoorParameter, &format!("the parameter `{name}` is not in its proper form"))
             }),
         }
     }
@@ -285,7 +287,7 @@ impl Visit {
         if (1..=500).contains(&limit) {
             return Ok(limit);
         }
-        Err(No::saying(Code::SchemaWrongType, "limit is between 1 and 500"))
+        Err(No::saying(Code::DoorParameter, "limit is between 1 and 500"))
     }
 
     /// How long to wait, within bounds.

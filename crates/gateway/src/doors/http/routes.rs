@@ -47,7 +47,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 61] = [
+const CALL: [Code; 84] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -109,6 +109,29 @@ const CALL: [Code; 61] = [
     Code::GatewayUnsupported,
     Code::MountDown,
     Code::MountFailed,
+    Code::SchemaUnknownAccount,
+    Code::ContentWithheld,
+    Code::ContentUnread,
+    Code::ApprovalWithdrawn,
+    Code::ApprovalLapsed,
+    Code::ExecuteRefusedMismatch,
+    Code::ExecuteOutOfTime,
+    Code::ExecuteReconnect,
+    Code::EgressTicket,
+    Code::WorkerCrashed,
+    Code::WorkerQuarantined,
+    Code::FilesTooManyWatches,
+    Code::FilesNoWatch,
+    Code::FilesDenied,
+    Code::FilesDiskFull,
+    Code::FilesFailed,
+    Code::StateVersion,
+    Code::ServiceUnknown,
+    Code::GatewaySandbox,
+    Code::GatewayStopping,
+    Code::GatewayClock,
+    Code::StoreConflict,
+    Code::StoreNotFound,
 ];
 
 /// Every route.

@@ -5,9 +5,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sluice_core::ServiceName;
 use sluice_core::mail::query;
 use sluice_core::refusal::Code;
+use sluice_core::{ServiceName, Span};
 use sluice_store::replica::MOST_HITS;
 
 use super::reply::Reply;
@@ -15,9 +15,10 @@ use super::route::Visit;
 use super::secrets::{Hidden, value};
 use super::views::Page;
 use crate::config::Account;
-use crate::connections::{Connect, ConnectionView, Endpoints, Progress, Receipt, Synced};
+use crate::connections::{Connect, ConnectionView, Connections, Endpoints, Progress, Receipt, Synced};
 use crate::oauth::{OauthNo, Provider, Returned};
 use crate::services::describe;
+use crate::vault::NewValue;
 use crate::{Gateway, No};
 
 /// Where a service comes from that nobody has connected yet.
@@ -64,6 +65,14 @@ pub struct FinishBody {
     /// Who says so, if the answer names them (`iss`).
     #[serde(default)]
     pub issuer: Option<String>,
+}
+
+/// A token somebody made at the service by hand.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBody {
+    /// The token. It goes into the vault and is never shown again.
+    pub token: Hidden,
 }
 
 /// What was granted.
@@ -231,7 +240,32 @@ pub(super) async fn connect(mut visit: Visit) -> Result<Reply, No> {
 
 fn endpoints(account: &Account) -> Endpoints {
     let Account { api, authorize, token, revoke, client_id, scopes, .. } = account.clone();
-    Endpoints { api, authorize, token, revoke, client_id, scopes }
+    Endpoints { api, authorize, token, revoke, client_id, scopes, adapter_print: None }
+}
+
+/// `POST /v1/services/{name}/token`.
+pub(super) async fn token(mut visit: Visit) -> Result<Reply, No> {
+    let TokenBody { token } = visit.take()?;
+    let (gw, name, by) = (&visit.gw, name(&visit)?, visit.actor()?);
+    let account = gw.config.services.connections.get(&name).ok_or_else(|| No::new(Code::ServiceUnknown))?;
+    let endpoints = Endpoints { client_id: None, ..endpoints(account) };
+    let begun = Connect { name: name.clone(), adapter: account.adapter.clone(), endpoints, by: by.clone() };
+    let before = gw.connections.begin(begun).await?;
+    let works = ["live", "syncing"].contains(&before.state);
+    if works {
+        // SECURITY: as in `finish`: nobody knows yet whose the new credential is.
+        gw.connections.pause(&name, by.clone()).await?;
+    }
+    let scope = gw.connections.access_scope(&name).await?;
+    let (secret, kind) = (Connections::access_secret(&name)?, Some(crate::oauth::ACCESS_KIND.to_owned()));
+    let new = NewValue { value: value(token), kind, scope: Some(scope), overlap: Span::ZERO };
+    gw.vault.set(&secret, new, by.clone()).await.map_err(|error| No::from(error.refusal()))?;
+    let mut service = gw.connections.live(&name, by.clone()).await?;
+    if works {
+        service = gw.connections.resume(&name, by).await?;
+    }
+    gw.events.wrote();
+    Ok(Reply::json(200, &ConnectedView { scopes: Vec::new(), service }))
 }
 
 /// `POST /v1/services/{name}/finish`.

@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::ids::MessageId;
+use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, ServiceName};
+use sluice_core::{AgentName, ServiceName, Span};
 use sluice_store::{AlertFilter, Scope, Severity, StoreError};
 
 use super::reply::Reply;
@@ -16,6 +17,9 @@ use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
+
+/// How long the status waits for the database.
+const SOON: Span = Span::from_secs(2);
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -34,6 +38,9 @@ pub struct StatusView {
     pub rules: usize,
     /// What is frozen.
     pub freezes: Vec<FreezeView>,
+    /// The database did not answer in time: what it alone knows (writes, approvals, alerts, record, services) is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub busy: bool,
     /// Held writes by state, without those that are over.
     pub holds: std::collections::BTreeMap<String, u64>,
     /// Questions nobody has answered yet.
@@ -106,6 +113,43 @@ pub struct LogView {
     pub hash: String,
     /// Entries under the last signed checkpoint.
     pub signed: u64,
+    /// The public key its checkpoints are checked with, if this node signs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// Every audit log, as it ends now.
+pub(super) async fn logs(gw: &Gateway) -> Result<Vec<LogView>, No> {
+    let mut logs = Vec::new();
+    for (log, head) in gw.store.logs().await? {
+        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
+        let key = gw.audit_keys.iter().find(|(of, _)| *of == log).map(|(_, key)| key.to_string());
+        logs.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed, key });
+    }
+    Ok(logs)
+}
+
+/// What only the database knows.
+#[derive(Default)]
+struct Counts {
+    audit: Vec<LogView>,
+    holds: std::collections::BTreeMap<String, u64>,
+    open_approvals: usize,
+    open_alerts: usize,
+    services: Vec<ConnectionView>,
+}
+
+impl Counts {
+    async fn read(gw: &Gateway) -> Result<Self, No> {
+        let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+        Ok(Self {
+            audit: logs(gw).await?,
+            holds: gw.store.holds_by_state().await?.into_iter().collect(),
+            open_approvals: gw.store.open_approvals(1000).await?.len(),
+            open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+            services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        })
+    }
 }
 
 /// `GET /v1/status`.
@@ -113,12 +157,13 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
     let gw = &visit.gw;
     let policy = gw.policy.get();
     let freezes = gw.stop_lane().freezes().await?;
-    let mut audit = Vec::new();
-    for (log, head) in gw.store.logs().await? {
-        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
-        audit.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed });
-    }
-    let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+    // How things are is asked most urgently when they are not well: what the database does not say at once is left out.
+    let counts = tokio::time::timeout(SOON.as_duration(), Counts::read(gw)).await;
+    let (counts, busy) = match counts {
+        Ok(counts) => (counts?, false),
+        Err(_) => (Counts::default(), true),
+    };
+    let Counts { audit, holds, open_approvals, open_alerts, services } = counts;
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -131,9 +176,10 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         policy_version: policy.version().to_owned(),
         rules: policy.rules(),
         freezes: freezes.iter().map(FreezeView::from).collect(),
-        holds: gw.store.holds_by_state().await?.into_iter().collect(),
-        open_approvals: gw.store.open_approvals(1000).await?.len(),
-        open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
+        busy,
+        holds,
+        open_approvals,
+        open_alerts,
         clock_suspect: gw.clock_is_suspect(),
         disk: match gw.room() {
             Room::Enough => "enough".into(),
@@ -143,7 +189,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         audit,
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
-        services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+        services,
         mounts: mounts(gw),
         channels: channels(gw),
     };
@@ -216,6 +262,11 @@ pub struct Frozen {
     pub scope: String,
     /// Writes already on their way.
     pub in_flight: Vec<String>,
+    /// Whether there is such an agent or service now. It is frozen all the same: it may come.
+    pub known: bool,
+    /// What there is and is called almost like that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
 }
 
 /// `GET /v1/freezes`.
@@ -228,13 +279,33 @@ pub(super) async fn freezes(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
     let FreezeBody { agent, service, reason } = visit.take()?;
     if reason.chars().count() > 500 {
-        return Err(No::saying(Code::SchemaWrongType, "a reason has at most 500 characters"));
+        return Err(No::saying(Code::DoorParameter, "a reason has at most 500 characters"));
     }
     let scope = scope(agent, service)?;
     let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
     visit.gw.events.wrote();
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
-    Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight }))
+    let (known, nearest) = acquaintance(&visit.gw, &scope);
+    Ok(Reply::json(201, &Frozen { scope: scope.to_string(), in_flight, known, nearest }))
+}
+
+/// Whether what is frozen is known here, and what is called almost like it if not. Looked up in memory only: a freeze
+/// waits for nothing.
+fn acquaintance(gw: &Gateway, scope: &Scope) -> (bool, Option<String>) {
+    let (name, there): (&str, Vec<String>) = match scope {
+        Scope::All => return (true, None),
+        Scope::Agent(agent) => (agent.as_str(), gw.keyring.agents().iter().map(ToString::to_string).collect()),
+        Scope::Service(service) => {
+            let offered = gw.catalogue.known();
+            let offered = offered.iter().map(|capability| capability.service().to_string());
+            let there = gw.services.names().iter().map(ToString::to_string).chain(offered).collect();
+            (service.as_str(), there)
+        }
+    };
+    if there.iter().any(|other| other == name) {
+        return (true, None);
+    }
+    (false, closest(name, there.iter().map(String::as_str)).map(str::to_owned))
 }
 
 /// `DELETE /v1/freezes`.
@@ -251,7 +322,7 @@ fn scope(agent: Option<AgentName>, service: Option<ServiceName>) -> Result<Scope
         (None, None) => Ok(Scope::All),
         (Some(agent), None) => Ok(Scope::Agent(agent)),
         (None, Some(service)) => Ok(Scope::Service(service)),
-        (Some(_), Some(_)) => Err(No::saying(Code::SchemaWrongType, "name an agent or a service, not both")),
+        (Some(_), Some(_)) => Err(No::saying(Code::DoorParameter, "name an agent or a service, not both")),
     }
 }
 
@@ -265,7 +336,7 @@ pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
         Some("critical") => Severity::Critical,
         Some(_) => {
             let text = "severity is `info`, `action`, `warning` or `critical`";
-            return Err(No::saying(Code::SchemaWrongType, text));
+            return Err(No::saying(Code::DoorParameter, text));
         }
     };
     let open_only = visit.asked::<bool>("open")?.unwrap_or(false);

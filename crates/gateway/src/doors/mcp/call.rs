@@ -15,6 +15,7 @@ use sluice_core::refusal::Code;
 use sluice_core::{CallId, CapabilityName, HoldId, Span, Tier};
 
 use super::handler::{Handler, client_of, guest_of};
+use super::shown::{self, Asked};
 use super::tools::{AGAIN, REASON};
 use super::{Guest, companions, permission, recent, tasks, words};
 use crate::doors::http::calls;
@@ -59,15 +60,22 @@ pub(super) async fn make(
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     };
     let gw = &handler.gw;
+    let given = shown::whole(&arguments);
+    let asked = Asked { agent: &guest.agent, tool: &request.name, arguments: &given };
+    let resumed = request.request_state.as_deref().map(|state| shown::resumed(state, asked)).transpose()?;
     let mut wish = wish(&capability, arguments);
     wish.session_id = guest.session.as_ref().map(|session| session.id);
     wish.idempotency_key = text(context, KEY).map(|key| format!("mcp:{key}").chars().take(200).collect());
     let named = identity(&guest, context);
     let named = named.map(|name| recent::print(&guest.agent, &name, &request.name, &wish.arguments));
-    let before = match named.as_ref().and_then(|named| handler.recent.find(named)) {
+    let before = match resumed.or_else(|| named.as_ref().and_then(|named| handler.recent.find(named))) {
         Some(call) => calls::own(gw, call, Some(&guest.agent)).await.ok().flatten(),
         None => None,
     };
+    if resumed.is_some() && before.is_none() {
+        let text = "the requestState names no call of yours";
+        return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
+    }
     let told = match before {
         Some(hold) => answer::tell(gw, hold.call, &hold).await,
         None => {
@@ -87,6 +95,12 @@ pub(super) async fn make(
     };
     if context.client_capabilities().is_some_and(|client| client.supports_tasks()) {
         return Ok(CallToolResponse::Task(tasks::new(gw, call, &answer)));
+    }
+    // Shown once; whatever the client says to it, the gateway looks at its own record.
+    if resumed.is_none()
+        && let Some(offer) = shown::offer(gw, asked, (call, &capability), context)
+    {
+        return Ok(CallToolResponse::InputRequired(offer));
     }
     let token = context.meta.get_progress_token();
     let budget = budget(client_of(&guest, context).as_deref());

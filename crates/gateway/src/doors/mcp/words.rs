@@ -9,14 +9,15 @@ use sluice_core::refusal::{Code, Retry};
 
 use crate::No;
 use crate::doors::http::views::CallView;
-use crate::value::put;
+use crate::value::{at, put};
 
 /// How a call stands, as a result.
 pub(super) fn told(view: CallView) -> CallToolResult {
     let capability = view.capability.as_deref().unwrap_or("the call").to_owned();
     let id = view.call_id.clone();
     let over = ["blocked", "denied", "expired", "dead", "discarded", "cancelled", "refused", "stale"];
-    let failed = over.contains(&view.status.as_str()) || view.code.is_some();
+    // A mounted tool that says it failed has failed, whatever the gate thinks of the call.
+    let failed = over.contains(&view.status.as_str()) || view.code.is_some() || says_it_failed(&view);
     let mut blocks = vec![sentence(&view, &capability)];
     if let Some(result) = view.result.as_ref().filter(|result| !result.is_null()) {
         blocks.push(result.to_string());
@@ -31,10 +32,18 @@ pub(super) fn told(view: CallView) -> CallToolResult {
     result(value, blocks, failed)
 }
 
+/// Whether the server of a mounted tool says that it failed.
+fn says_it_failed(view: &CallView) -> bool {
+    view.result.as_ref().is_some_and(|result| *at(result, "/data/is_error") == true)
+}
+
 /// How it stands, in one sentence.
 fn sentence(view: &CallView, capability: &str) -> String {
     let id = &view.call_id;
     match view.status.as_str() {
+        "done" if says_it_failed(view) => {
+            format!("`{capability}` was called, and its server says that it failed.")
+        }
         "done" => format!("`{capability}` is done."),
         "allowed" => format!("`{capability}` is allowed: carry it out yourself."),
         "held" => {

@@ -14,6 +14,7 @@ use sluice_core::approval::card;
 use sluice_core::approval::voice::Form;
 
 use crate::channels::shown::Sight;
+use crate::doors::http::views::CallView;
 use crate::gate::deciding::Question;
 
 /// What is on a page.
@@ -71,6 +72,29 @@ fn document(title: &str, inside: &str) -> String {
 /// A page that can show nothing but why.
 pub(super) fn sorry(words: &str) -> String {
     let inside = format!("<section class=\"card\"><h1>Nothing to see here</h1><p>{}.</p></section>", plain(words));
+    document("Sluicegate", &inside)
+}
+
+/// How a call stands, and that nothing is decided here.
+pub(super) fn standing(view: &CallView) -> String {
+    let what = plain(view.capability.as_deref().unwrap_or("A call"));
+    let says = match view.status.as_str() {
+        "awaiting_approval" => "It waits for a person's yes. Nothing has happened yet.",
+        "held" => "It is accepted and waits a moment before it goes.",
+        "executing" => "It is being carried out.",
+        "done" => "It is done.",
+        "denied" => "A person said no. Nothing has happened.",
+        "expired" => "Nobody answered in time, which is a no. Nothing has happened.",
+        "cancelled" => "It was stopped. Nothing has happened.",
+        _ => "It has not gone through as asked; its agent knows the details.",
+    };
+    let until = view.expires_at.as_deref().filter(|_| view.status == "awaiting_approval");
+    let until = until.map(|until| format!("<p>It can be answered until {}.</p>", plain(until))).unwrap_or_default();
+    let inside = format!(
+        "<section class=\"card\"><h1>{what}</h1><p>{says}</p>{until}<p>Nothing can be decided on this page. Whoever decides \
+         answers the message they were sent, or runs <code>sluice approvals</code>. Load the page again to see how it \
+         stands.</p></section>"
+    );
     document("Sluicegate", &inside)
 }
 

@@ -70,6 +70,12 @@ pub(super) fn answer(agent: Agent, asked: Option<&Asked>, decided: &Result<Decis
         Err(why) => (Some(why.as_str()), true),
     };
     let event = asked.map_or("", |asked| asked.event.as_str());
+    // Codex takes an explicit yes to PreToolUse for a broken hook; its yes is silence.
+    if agent == Agent::Codex && event == "PreToolUse" && reason.is_none() {
+        return quiet;
+    }
+    // It also takes a no without a reason for a broken hook, and goes on.
+    let reason = reason.map(|reason| if reason.trim().is_empty() { "the gate said no" } else { reason });
     let value = match agent {
         Agent::ClaudeCode | Agent::Codex => by_permission(event, reason),
         Agent::Gemini => match reason {
@@ -155,6 +161,18 @@ mod tests {
         assert_eq!(said(Agent::Codex, CODEX, Ok(Decision::Allow)), line(allow));
         let deny = r#"{"hookSpecificOutput":{"decision":{"behavior":"deny","message":"no"},"hookEventName":"PermissionRequest"}}"#;
         assert_eq!(said(Agent::Codex, CODEX, no()), line(deny));
+        let before = CODEX.replace("PermissionRequest", "PreToolUse");
+        let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}"#;
+        assert_eq!(said(Agent::Codex, &before, no()), line(deny));
+    }
+
+    #[test]
+    fn codex_hears_a_yes_as_silence_and_a_no_never_without_a_reason() {
+        let before = CODEX.replace("PermissionRequest", "PreToolUse");
+        let quiet = Answer { stdout: None, stderr: None, stops: false };
+        assert_eq!(said(Agent::Codex, &before, Ok(Decision::Allow)), quiet);
+        let said = said(Agent::Codex, &before, Ok(Decision::Deny("  ".into())));
+        assert!(said.stdout.unwrap().contains(r#""permissionDecisionReason":"the gate said no""#));
     }
 
     #[test]

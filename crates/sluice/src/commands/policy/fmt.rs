@@ -21,6 +21,9 @@ pub(crate) struct Fmt {
     /// Change nothing; fail and list the files that would change
     #[arg(long)]
     check: bool,
+    /// For machines
+    #[arg(long)]
+    json: bool,
 }
 
 impl Fmt {
@@ -30,7 +33,7 @@ impl Fmt {
         load_or_fail(path, screen)?;
         let found = files::read(path)?;
         let sources = found.sources.org.iter().chain(found.sources.agents.iter().map(|(_, source)| source));
-        let mut changed = 0;
+        let mut names = Vec::new();
         for (source, path) in sources.zip(&found.paths) {
             let formatted = match format(&source.name, &source.text) {
                 Ok(formatted) => formatted,
@@ -47,11 +50,17 @@ impl Fmt {
             if formatted == source.text {
                 continue;
             }
-            changed += 1;
-            screen.line(&source.name)?;
+            names.push(source.name.as_str());
+            if !self.json {
+                screen.line(&source.name)?;
+            }
             if !self.check {
                 replace(path, &formatted)?;
             }
+        }
+        let changed = names.len();
+        if self.json {
+            screen.json(&serde_json::json!({"changed": names, "written": !self.check}))?;
         }
         match (self.check, changed) {
             (true, 1..) => {

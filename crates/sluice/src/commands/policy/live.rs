@@ -59,6 +59,7 @@ pub(crate) struct Revert {
 
 impl Apply {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("version");
         if !self.dir.is_dir() {
             return Err(Failure::new(Exit::Usage, format!("`{}` is no directory", self.dir.display()))
                 .why("all files of a policy are put in force together"));
@@ -72,6 +73,7 @@ impl Apply {
 
 impl History {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("version");
         let client = self.reach.operator()?;
         let fetch = || client.list(&Ask::get("/v1/policy/history"), self.listing.limit);
         watch::show(&client, screen, self.listing, fetch, |list| {
@@ -87,6 +89,7 @@ impl History {
 
 impl Revert {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        let screen = &screen.naming("version");
         let body = json!({"version": self.wanted});
         let applied = self.reach.operator()?.ask(&Ask::post("/v1/policy/revert").body(body))?;
         say(&applied, self.json, screen)
@@ -135,5 +138,14 @@ pub(super) fn replay(reach: &Reach, dir: &Path, span: Span, json: bool, screen: 
     let writes = found.get("writes").and_then(Value::as_u64).unwrap_or(0);
     let writes = counted(usize::try_from(writes).unwrap_or(usize::MAX), "write");
     screen.note(format_args!("{writes}: {} stricter, {looser} looser", shown(&found, "stricter")));
+    let refused = found.get("refused").and_then(Value::as_u64).unwrap_or(0);
+    if refused > 0 {
+        let least = if found.get("refused_all") == Some(&Value::Bool(true)) { "" } else { "at least " };
+        let refused = counted(usize::try_from(refused).unwrap_or(usize::MAX), "refused call");
+        screen.hand(format_args!(
+            "warning: {least}{refused} not replayed: what is refused leaves no arguments behind, and some of it may be \
+             allowed now; sluice calls list --state blocked"
+        ))?;
+    }
     Ok(looser)
 }

@@ -38,7 +38,7 @@ pub fn read_freely(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
     let each = took.checked_div(searches + reads).unwrap_or(0);
     writeln!(
         out,
-        " 2 READ       {searches} searches, {reads} reads over HTTP             upstream calls: 0   ({each} ms each, door included)\n"
+        " 2 READ       {searches} searches, {reads} reads over MCP              upstream calls: 0   ({each} ms each, door included)\n"
     )?;
     Ok(())
 }

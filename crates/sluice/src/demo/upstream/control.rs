@@ -1,6 +1,6 @@
 //! The owner's hand: what tests and the demo do to the mailbox past its API, `POST /__control`.
 //!
-//! Takes a wish as JSON (`fail`, `expire_history`, `token`, `revoke`, `receive`, `relabel`, `remove`, `labels`,
+//! Takes a wish as JSON (`fail`, `expire_history`, `token`, `revoke`, `lose_rotation`, `receive`, `relabel`, `remove`, `labels`,
 //! `remove_drafts`, `last_sent`, `make_label`, `drop_label`), gives the counters and what was asked for. None of it is counted as a call.
 
 use serde_json::{Map, Value, json};
@@ -23,6 +23,7 @@ pub fn answer(inner: &mut Inner, ask: &Ask, now: i64) -> Answer {
     if yes("revoke") {
         inner.oauth.revoke_all();
     }
+    inner.oauth.lose_rotation |= yes("lose_rotation");
     if yes("remove_drafts") {
         for message in std::mem::take(&mut mailbox.drafts).into_values() {
             mailbox.remove(&message);

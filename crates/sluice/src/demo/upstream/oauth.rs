@@ -29,6 +29,10 @@ pub struct Oauth {
     access: HashMap<String, i64>,
     refresh: HashMap<String, Vec<String>>,
     given: u64,
+    /// The next refresh ends the token it is asked with, gives another one, and nobody hears of it.
+    pub lose_rotation: bool,
+    /// The answer just made is lost on its way.
+    pub lost: bool,
 }
 
 impl Oauth {
@@ -97,7 +101,14 @@ impl Oauth {
                 refresh
             }
             "refresh_token" if self.refresh.contains_key(get(body, "refresh_token")) => {
-                get(body, "refresh_token").to_owned()
+                let asked_with = get(body, "refresh_token").to_owned();
+                if std::mem::take(&mut self.lose_rotation) {
+                    self.refresh.remove(&asked_with);
+                    self.lost = true;
+                    self.name("refresh")
+                } else {
+                    asked_with
+                }
             }
             _ => return refused(),
         };

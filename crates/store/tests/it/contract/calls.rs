@@ -5,7 +5,7 @@ use sluice_core::audit::Entry;
 use sluice_core::batch::Window;
 use sluice_core::ids::SessionId;
 use sluice_core::{AgentName, CallId, Clock, Digest, Span, Tier, Timestamp};
-use sluice_store::{Admission, Closed, Ending, Evidence, Message, Outcome, Rate, Ruling, Severity};
+use sluice_store::{Admission, Closed, Ending, Evidence, Message, Outcome, Rate, Refusals, Ruling, Severity};
 use sluice_testkit::World;
 use sluice_testkit::world::done;
 
@@ -64,6 +64,50 @@ fn a_call_that_ends_at_once_has_one_entry_that_says_how_and_why() {
             assert_eq!(detail("session"), SessionId::from_bits(5).to_string());
         }
         assert!(world.wait(world.store.holds(None, 9)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn refused_calls_are_listed_the_latest_first_page_by_page_and_no_further_than_the_bound() {
+    everywhere(|world| {
+        let blocked = || Ending::Refused { code: "policy.blocked".into() };
+        let mut calls = Vec::new();
+        for n in 0..5 {
+            world.clock.advance(Span::from_secs(1));
+            let mut case = closed(world, if n == 2 { Ending::Answered } else { blocked() });
+            if n == 4 {
+                case.agent = AgentName::new("other").unwrap();
+            }
+            world.wait(world.store.closed(case.clone())).unwrap();
+            calls.push(case.call);
+        }
+        let all = Refusals {
+            since: Timestamp::default(),
+            agent: None,
+            service: None,
+            session: None,
+            before: None,
+            limit: 10,
+            bound: 10_000,
+        };
+        let find = |which: Refusals| {
+            let found = world.wait(world.store.refusals(which)).unwrap();
+            (found.calls.iter().map(|call| call.call).collect::<Vec<_>>(), found.is_all)
+        };
+        assert_eq!(find(all.clone()), (vec![calls[4], calls[3], calls[1], calls[0]], true));
+        assert_eq!(find(Refusals { limit: 2, ..all.clone() }), (vec![calls[4], calls[3]], true));
+        assert_eq!(find(Refusals { before: Some(calls[3]), ..all.clone() }), (vec![calls[1], calls[0]], true));
+        assert_eq!(find(Refusals { since: world.now(), ..all.clone() }), (vec![calls[4]], true));
+        let clerk = AgentName::new("clerk").ok();
+        assert_eq!(find(Refusals { agent: clerk, ..all.clone() }), (vec![calls[3], calls[1], calls[0]], true));
+        assert_eq!(find(Refusals { service: "email".parse().ok(), ..all.clone() }).0.len(), 4);
+        assert_eq!(find(Refusals { service: "calendar".parse().ok(), ..all.clone() }), (vec![], true));
+        assert_eq!(find(Refusals { session: Some(SessionId::from_bits(6)), ..all.clone() }), (vec![], true));
+        assert!(!find(Refusals { bound: 0, ..all.clone() }).1, "a search that stopped says so");
+        let found = world.wait(world.store.refusals(all)).unwrap().calls;
+        let first = &found[0];
+        assert_eq!((first.capability.as_str(), first.code.as_str()), ("email.search", "policy.blocked"));
+        assert_eq!((first.rule.as_deref(), first.tier.as_deref()), (Some("agents/clerk.yaml:3"), Some("autonomous")));
     });
 }
 

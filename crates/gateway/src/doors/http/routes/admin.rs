@@ -2,9 +2,11 @@
 
 use sluice_core::refusal::Code;
 
-use super::{ADMIN, APPROVER, CURSOR, LIMIT, VIEWER, handler, shape};
+use super::{ADMIN, AGENT, APPROVER, CURSOR, LIMIT, SERVICE, SESSION, VIEWER, handler, shape};
 use crate::doors::http::route::{Param, Route};
-use crate::doors::http::{agents, policy, record, views};
+use crate::doors::http::{agents, policy, record, status, views};
+
+const LOG: Param = Param { name: "log", kind: "string", about: "Of which node; this one if not given." };
 
 /// The routes.
 pub const ROUTES: &[Route] = &[
@@ -218,6 +220,69 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         method: "GET",
+        path: "/v1/refusals",
+        name: "listRefusals",
+        about: "Lists calls that were refused at once, the latest first, as far back as the record is searched.",
+        access: VIEWER,
+        stops: false,
+        query: &[
+            CURSOR,
+            LIMIT,
+            AGENT,
+            SERVICE,
+            SESSION,
+            Param {
+                name: "seconds",
+                kind: "integer",
+                about: "Over how many seconds of the past; a week if not given.",
+            },
+        ],
+        body: None,
+        answers: &[(200, shape!(views::Page<record::RefusalView>))],
+        refusals: &[],
+        handler: handler!(record::refusals),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/audit/logs",
+        name: "auditLogs",
+        about: "Lists the logs of the record, each with its end and the public key it is checked with.",
+        access: VIEWER,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(views::Page<status::LogView>))],
+        refusals: &[],
+        handler: handler!(record::logs),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/audit/checkpoints",
+        name: "auditCheckpoints",
+        about: "Gives the signed ends of the record, the oldest first.",
+        access: VIEWER,
+        stops: false,
+        query: &[CURSOR, LIMIT, LOG],
+        body: None,
+        answers: &[(200, shape!(views::Page<record::CheckpointView>))],
+        refusals: &[],
+        handler: handler!(record::checkpoints),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/audit/proof",
+        name: "auditProof",
+        about: "Proves that an entry was signed, with a text that verifies without the rest.",
+        access: VIEWER,
+        stops: false,
+        query: &[LOG, Param { name: "seq", kind: "integer", about: "Which entry." }],
+        body: None,
+        answers: &[(200, shape!(record::ProofView))],
+        refusals: &[Code::StoreNotFound],
+        handler: handler!(record::proof),
+    },
+    Route {
+        method: "GET",
         path: "/v1/audit/entries",
         name: "auditEntries",
         about: "Gives entries of the record.",
@@ -226,8 +291,9 @@ pub const ROUTES: &[Route] = &[
         query: &[
             CURSOR,
             LIMIT,
-            Param { name: "log", kind: "string", about: "Of which node; this one if not given." },
+            LOG,
             Param { name: "last", kind: "boolean", about: "The last page instead of the first." },
+            Param { name: "raw", kind: "boolean", about: "Each entry to the byte, as an export holds it." },
         ],
         body: None,
         answers: &[(200, shape!(views::Page<serde_json::Value>))],
@@ -241,7 +307,7 @@ pub const ROUTES: &[Route] = &[
         about: "Gives the newest signed end of the record, as a note.",
         access: VIEWER,
         stops: false,
-        query: &[Param { name: "log", kind: "string", about: "Of which node; this one if not given." }],
+        query: &[LOG],
         body: None,
         answers: &[(200, None)],
         refusals: &[Code::StoreNotFound],
