@@ -82,12 +82,6 @@ fn try_run(asked: &Asked) -> Result<bool, String> {
     }
 }
 
-/// The suite of `cargo xtask test`: everything that is kept, held against its allowance.
-pub fn replay_all() -> Result<(), String> {
-    let fine = try_run(&Asked::Replay { costs: false })?;
-    fine.then_some(()).ok_or_else(|| "a kept input fails: see above".into())
-}
-
 /// The targets, by their folders.
 fn targets() -> Result<Vec<String>, String> {
     let words = |error: std::io::Error| format!("{CORPUS}: {error}");

@@ -186,10 +186,6 @@ fn test(asked: &Asked) -> Report {
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
         mcp::suites(&mut report);
         mounts::suite(&mut report);
-        report.time("kept inputs of the fuzzer", || match fuzz::replay_all() {
-            Ok(()) => (Outcome::Passed, ()),
-            Err(reason) => (Outcome::Failed(reason), ()),
-        });
     }
     report
 }
