@@ -174,7 +174,7 @@ fn schema_stage(first: u8, body: &[u8], meter: &mut Meter) {
     if let Ok(bounded) = size::bound(Raw::new(body).declared("application/json"), &LIMITS) {
         // The detector is not what is measured here, and it is the dearest of all.
         let screened = injection::screen(html::defuse(encoding::read(bounded), Place::Text));
-        let shape = SHAPE.as_ref().filter(|_| first % 2 == 0);
+        let shape = SHAPE.as_ref().filter(|_| first.is_multiple_of(2));
         drop(meter.watch(|| schema::shape(screened, shape, &LIMITS).map(drop)));
     }
 }
@@ -231,7 +231,7 @@ static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
 
 fn outbound(first: u8, body: &[u8], meter: &mut Meter) {
     let text = String::from_utf8_lossy(body);
-    let scope = if first % 2 == 0 { Scope::Service } else { Scope::Proxy };
+    let scope = if first.is_multiple_of(2) { Scope::Service } else { Scope::Proxy };
     let parts: Vec<Part<'_>> =
         text.split('\u{1}').enumerate().map(|(n, text)| Part::new(format!("part{n}"), text)).collect();
     let report = meter.watch(|| SCANNER.scan(&parts, scope, &LiveSecrets::default()));
@@ -240,7 +240,7 @@ fn outbound(first: u8, body: &[u8], meter: &mut Meter) {
 
 fn outbound_json(first: u8, body: &[u8], meter: &mut Meter) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
-    let scope = if first % 2 == 0 { Scope::Service } else { Scope::Proxy };
+    let scope = if first.is_multiple_of(2) { Scope::Service } else { Scope::Proxy };
     meter.watch(|| SCANNER.scan(&leak::parts_of("", &value), scope, &LiveSecrets::default()));
 }
 
