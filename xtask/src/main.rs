@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | eval | mcp | accounts | mail | pg`.
+//! The recipes of this repository: `cargo xtask check | test | bench | eval | fuzz | mcp | accounts | mail | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -10,6 +10,7 @@ mod agentdojo;
 mod command;
 mod discovery;
 mod eval_outbound;
+mod fuzz;
 mod mail;
 mod mcp;
 mod mounts;
@@ -35,6 +36,9 @@ cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the ch
                                      and carrier
 cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
                                      detector switched off; PASS: alone, helped, attacked
+cargo xtask fuzz --quick             a minute of fuzzing for each reader of outside bytes, with the cost counted
+cargo xtask fuzz TARGET [--seconds N] one of them; `fuzz/corpus` names them. --replay: only what is kept; --costs: and
+                                     what it costs; --keep: minimise what was found into `fuzz/corpus`
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
 cargo xtask accounts                 somebody else's Gmail, sign-in and Bot API until Ctrl-C; part of `test`
 cargo xtask mail                     somebody else's post office until Ctrl-C; part of `test`
@@ -57,6 +61,10 @@ fn main() -> ExitCode {
         },
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
+        ["fuzz", rest @ ..] => match fuzz::Asked::read(rest) {
+            Ok(asked) => fuzz::run(&asked),
+            Err(reason) => refuse(&format!("{reason}\n\n{USAGE}")),
+        },
         ["mcp", rest @ ..] => {
             let mut report = Report::new().strict(rest.contains(&"--strict"));
             mcp::suites(&mut report);

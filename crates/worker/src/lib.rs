@@ -13,7 +13,7 @@ mod echo;
 pub mod net;
 mod proxy;
 pub mod registry;
-mod reply;
+pub mod reply;
 
 use std::panic;
 use std::process::ExitCode;

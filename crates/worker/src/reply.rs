@@ -13,7 +13,7 @@ use mail_auth::AuthenticatedMessage;
 use mail_parser::parsers::MessageStream;
 use mail_parser::{Encoding, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_core::approval::mail::own_words;
 use sluice_sandbox::protocol::Job;
 
@@ -65,39 +65,47 @@ impl Kind for ReplyRead {
 
     fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
         let wrong = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
-        let task: Task = serde_json::from_value(job.payload).map_err(|_| wrong("not a job of reading a reply"))?;
         let [bytes] = job.attachments.as_slice() else { return Err(wrong("one attachment belongs to this job")) };
-        let unreadable = || Fault { code: "mail.unreadable", text: "the mail cannot be read".into() };
-        let signed = AuthenticatedMessage::parse(bytes).ok_or_else(unreadable)?;
-        let parsed = MessageParser::default().parse(bytes.as_slice()).ok_or_else(unreadable)?;
-        // SECURITY: a mail that two readers divide differently could show us what was not signed.
-        if parsed.root_part().raw_body_offset() != signed.body_offset {
-            return Err(unreadable());
-        }
-        let from = addresses(&signed, "from");
-        let domain = match from.as_slice() {
-            [one] => one.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default(),
-            _ => String::new(),
-        };
-        let text = Text::of(&parsed);
-        let subject = subject(&signed);
-        let ids = ids(&[&subject, &text.whole]);
-        let names = proof::names(&signed, &domain, &task.forwarders);
-        let against = |records| Against { domain: &domain, forwarders: &task.forwarders, records, now: task.now };
-        let proof = task.records.as_ref().map(|records| match proof::prove(&signed, &against(records)) {
-            Ok(()) => "pass",
-            Err(why) => why,
-        });
-        let payload = json!({
-            "from": from, "from_headers": count(&signed, "from"),
-            "to": addresses(&signed, "to"), "to_headers": count(&signed, "to"),
-            "subject_headers": count(&signed, "subject"),
-            "automatic": is_automatic(&signed), "ids": ids,
-            "words": text.words, "has_text": text.is_there, "exact": text.is_exact,
-            "names": names, "proof": proof,
-        });
-        Ok(Done { payload, attachments: Vec::new() })
+        Ok(Done { payload: read(job.payload, bytes)?, attachments: Vec::new() })
     }
+}
+
+/// Reads one mail, by what the job says about it.
+///
+/// # Errors
+/// When the job is another one, or the bytes are no mail that can be read in one way only.
+pub fn read(task: Value, bytes: &[u8]) -> Result<Value, Fault> {
+    let task: Task = serde_json::from_value(task)
+        .map_err(|_| Fault { code: "worker.job", text: "not a job of reading a reply".to_owned() })?;
+    let unreadable = || Fault { code: "mail.unreadable", text: "the mail cannot be read".into() };
+    let signed = AuthenticatedMessage::parse(bytes).ok_or_else(unreadable)?;
+    let parsed = MessageParser::default().parse(bytes).ok_or_else(unreadable)?;
+    // SECURITY: a mail that two readers divide differently could show us what was not signed.
+    if parsed.root_part().raw_body_offset() != signed.body_offset {
+        return Err(unreadable());
+    }
+    let from = addresses(&signed, "from");
+    let domain = match from.as_slice() {
+        [one] => one.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let text = Text::of(&parsed);
+    let subject = subject(&signed);
+    let ids = ids(&[&subject, &text.whole]);
+    let names = proof::names(&signed, &domain, &task.forwarders);
+    let against = |records| Against { domain: &domain, forwarders: &task.forwarders, records, now: task.now };
+    let proof = task.records.as_ref().map(|records| match proof::prove(&signed, &against(records)) {
+        Ok(()) => "pass",
+        Err(why) => why,
+    });
+    Ok(json!({
+        "from": from, "from_headers": count(&signed, "from"),
+        "to": addresses(&signed, "to"), "to_headers": count(&signed, "to"),
+        "subject_headers": count(&signed, "subject"),
+        "automatic": is_automatic(&signed), "ids": ids,
+        "words": text.words, "has_text": text.is_there, "exact": text.is_exact,
+        "names": names, "proof": proof,
+    }))
 }
 
 /// The text of a mail as far as it can be an answer.
