@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use sluice_core::approval;
 use sluice_core::hold::diagram::{Edge, edges};
 use sluice_core::ids::MessageId;
 use sluice_core::{ApprovalId, Span, Tier};
@@ -24,6 +25,9 @@ const UNTAKEN: [(&str, &str, &str); 1] = [
     // Only a question that is folded into another would take it, and the store leaves single questions alone.
     ("awaiting_approval", "pull_back", "awaiting_approval"),
 ];
+
+/// Edges of questions that no run took.
+const UNASKED: [(&str, &str, &str); 0] = [];
 
 /// Runs seeds on every core until one is enough; gives what each was.
 fn sweep(
@@ -69,6 +73,7 @@ fn one_seed() {
 #[test]
 fn whatever_breaks_nothing_is_lost_doubled_or_sent_after_a_no_and_every_edge_is_taken() {
     let mut taken: BTreeMap<Edge, u32> = BTreeMap::new();
+    let mut asked: BTreeMap<Edge, u32> = BTreeMap::new();
     let (mut holds, mut effects) = (0, 0);
     for result in sweep(SEEDS, None, Result::is_err) {
         let report = or_panic(result);
@@ -76,15 +81,21 @@ fn whatever_breaks_nothing_is_lost_doubled_or_sent_after_a_no_and_every_edge_is_
         for (edge, count) in report.taken {
             *taken.entry(edge).or_default() += count;
         }
+        for (edge, count) in report.asked {
+            *asked.entry(edge).or_default() += count;
+        }
     }
     println!("{holds} held, {effects} happened");
-    for (edge, count) in &taken {
+    for (edge, count) in taken.iter().chain(&asked) {
         println!("{count:>7} {} --{}--> {}", edge.from, edge.by, edge.to);
     }
     let seen: BTreeSet<Edge> = taken.into_keys().collect();
     let missing: Vec<(&str, &str, &str)> =
         edges().into_iter().filter(|edge| !seen.contains(edge)).map(|edge| (edge.from, edge.by, edge.to)).collect();
     assert_eq!(missing, UNTAKEN);
+    let unasked = approval::diagram::edges().into_iter().filter(|edge| !asked.contains_key(edge));
+    let unasked: Vec<(&str, &str, &str)> = unasked.map(|edge| (edge.from, edge.by, edge.to)).collect();
+    assert_eq!(unasked, UNASKED);
 }
 
 #[test]

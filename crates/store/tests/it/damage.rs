@@ -14,11 +14,12 @@ use sluice_store::{
     Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, Store, StoreError,
 };
 use sluice_testkit::ids::SplitMix;
+use sluice_testkit::postgres::Database;
 use sluice_testkit::{CountingIds, ManualClock, World};
 
 use crate::checker;
 use crate::contract::{egress, vault};
-use crate::engines::{WINDOW, agent, asked, code, operator, refused};
+use crate::engines::{WINDOW, agent, asked, code, operator, refused, run_sql};
 
 /// What a refused file is refused with; anything else would be a guess.
 const REFUSALS: [&str; 6] =
@@ -518,13 +519,8 @@ fn rules_from_before_activations_were_kept_stay_in_the_history() {
     assert_eq!(told(), ["earlier", "later", "earlier"]);
 }
 
-fn bring_up_to_date(schema: i64) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sluice.db");
-    std::fs::copy(old(schema), &path).unwrap();
-    let clock = ManualClock::default();
-    clock.advance(Span::from_mins(5));
-    let world = World::reopen(&path, &clock);
+/// A database of an old schema, in use: everything that was in it is there, and new things go in.
+fn has_everything(world: World, schema: i64) {
     checker::check(&world);
     let mut states = BTreeMap::<_, u32>::new();
     for hold in world.wait(world.store.holds(None, 100)).unwrap() {
@@ -547,6 +543,68 @@ fn bring_up_to_date(schema: i64) {
     let plan = new.wait(new.store.state_get(Shelf::Shared, "plan".into(), None)).unwrap();
     assert_eq!(plan.map(|item| (item.value, item.version)), Some(("2".to_owned(), 2)));
     checker::check(&new);
+}
+
+/// The same rows on a server, under the schema of their time, as the migrations made it there.
+#[test]
+fn an_old_database_on_a_server_is_brought_up_to_date_and_read() {
+    for schema in 1..=sluice_store::SCHEMA {
+        let Some(database) = Database::fresh() else { return };
+        run_sql(database.url(), &as_it_was(schema));
+        let clock = ManualClock::default();
+        clock.advance(Span::from_mins(5));
+        has_everything(World::server(database.url(), "gw-1", &clock), schema);
+    }
+}
+
+/// Statements that make a server's database of this schema with the rows of the kept file.
+fn as_it_was(schema: i64) -> String {
+    let mut text = "CREATE TABLE schema_version (version BIGINT NOT NULL);\n".to_owned();
+    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(migrations).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    for (file, version) in files.iter().zip(1..=schema) {
+        let sql = std::fs::read_to_string(file).unwrap();
+        text += &sql.replace(") STRICT, WITHOUT ROWID;", ");").replace(" INTEGER", " BIGINT").replace(" BLOB", " BYTEA");
+        text += &format!("\nINSERT INTO schema_version (version) VALUES ({version});\n");
+    }
+    let kept = rusqlite::Connection::open(old(schema)).unwrap();
+    let mut tables = kept.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'").unwrap();
+    let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    for table in tables {
+        let mut rows = kept.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = rows.column_names().join(", ");
+        let width = rows.column_count();
+        let mut rows = rows.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let values: Vec<String> = (0..width).map(|at| literal(row.get_ref(at).unwrap())).collect();
+            text += &format!("INSERT INTO {table} ({columns}) VALUES ({});\n", values.join(", "));
+        }
+    }
+    text
+}
+
+fn literal(value: rusqlite::types::ValueRef<'_>) -> String {
+    use rusqlite::types::ValueRef;
+    match value {
+        ValueRef::Null => "NULL".into(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Text(text) => format!("'{}'", std::str::from_utf8(text).unwrap().replace('\'', "''")),
+        ValueRef::Blob(bytes) => {
+            format!("'\\x{}'::bytea", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
+        ValueRef::Real(_) => panic!("no column holds fractions"),
+    }
+}
+
+fn bring_up_to_date(schema: i64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sluice.db");
+    std::fs::copy(old(schema), &path).unwrap();
+    let clock = ManualClock::default();
+    clock.advance(Span::from_mins(5));
+    let world = World::reopen(&path, &clock);
+    has_everything(world, schema);
     assert_eq!(
         rusqlite::Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)),
         Ok(sluice_store::SCHEMA)
