@@ -209,6 +209,9 @@ async fn another_clients_request_does_not_exist() {
     let listed = ask(open.main, "GET", "/v1/approvals", &stranger, None).await.json();
     assert_eq!(listed["data"], json!([]));
     let own = ask(open.main, "GET", "/v1/approvals?state=pending", &open.house.agent_key, None).await.json();
+    let row = &own["data"][0];
+    assert_eq!((&row["title"], &row["action_type"]), (&json!("Run command"), &json!("exec_cmd")), "{own}");
+    assert!(row["session_id"].is_string(), "which one is it: {own}");
     assert_eq!(own["data"][0]["approval_id"].as_str(), Some(id.as_str()));
     let operator = ask(open.main, "GET", &format!("/v1/approvals/{id}"), &open.house.operator_token, None).await.json();
     assert_eq!(

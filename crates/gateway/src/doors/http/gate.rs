@@ -116,6 +116,9 @@ pub struct Seen {
     /// The chosen option, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// What it is about, in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
 }
 
 /// A reply of a person, as a forwarding service hands it in.
@@ -335,6 +338,18 @@ fn seen(filed: &Filed, now: Timestamp) -> Seen {
         approval_id: approval.id.to_string(),
         answer: chosen.filter(|_| !request.options.is_empty()),
         decision,
+        title: None,
+    }
+}
+
+/// The same in a list, where one has to be told from the other before it is decided.
+fn listed(filed: &Filed, now: Timestamp) -> Seen {
+    let Request { session, action_type, title, .. } = &filed.request;
+    Seen {
+        session_id: Some(session.clone()),
+        action_type: Some(action_type.clone()),
+        title: Some(title.clone()),
+        ..seen(filed, now)
     }
 }
 
@@ -361,7 +376,7 @@ pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
     let found = visit.gw.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
-    let views = found.iter().map(|filed| seen(filed, now)).collect();
+    let views = found.iter().map(|filed| listed(filed, now)).collect();
     Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
 }
 
