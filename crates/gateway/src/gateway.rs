@@ -1,6 +1,6 @@
 //! The running gateway: everything a room may look at, in one place.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
@@ -138,6 +138,8 @@ pub struct Gateway {
     stopping: watch::Sender<bool>,
     clock_suspect: AtomicBool,
     room: AtomicU8,
+    /// When somebody was last awake, in milliseconds since boot.
+    awake_at: AtomicU64,
     /// Undo windows opened in this life, measured by a clock nobody can set.
     windows: Mutex<Windows>,
 }
@@ -210,6 +212,7 @@ impl Gateway {
             stopping: watch::Sender::new(false),
             clock_suspect: AtomicBool::new(false),
             room: AtomicU8::new(0),
+            awake_at: AtomicU64::new(0),
             windows: Mutex::default(),
         }
     }
@@ -284,6 +287,17 @@ impl Gateway {
             Room::None => 2,
         };
         self.room.store(number, Ordering::SeqCst);
+    }
+
+    /// Notes that this gateway was awake at this time since boot. Never goes back: whoever lets time pass by hand says so
+    /// ahead.
+    pub fn awake(&self, boot: Span) {
+        self.awake_at.fetch_max(boot.as_millis(), Ordering::SeqCst);
+    }
+
+    /// How long nobody was awake until now.
+    pub(crate) fn slept(&self, boot: Span) -> Span {
+        Span::from_millis(boot.as_millis().saturating_sub(self.awake_at.load(Ordering::SeqCst)))
     }
 
     /// An undo window opens now.

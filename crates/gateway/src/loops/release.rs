@@ -47,8 +47,6 @@ pub struct Release {
     pace: Pace,
     under_way: JoinSet<()>,
     recovered_at: Span,
-    /// When it last looked, in time since boot.
-    awake_at: Span,
     /// It slept, and what came due meanwhile has not been announced again yet.
     slept: bool,
     /// Nothing is concluded from others' leases before the machine is this old.
@@ -89,21 +87,16 @@ impl Release {
     pub fn new(gw: &Gateway) -> Self {
         let gap = gw.store.last_alive().map_or(Span::ZERO, |then| gw.now().since(then));
         let boot = gw.clock.since_boot();
+        gw.awake(boot);
         Self {
             watch: Watch::start(gw.now(), boot),
             pace: Pace { slow_since: (gap > GAP).then_some(boot), left: HashMap::new() },
             under_way: JoinSet::new(),
             recovered_at: Span::ZERO,
-            awake_at: boot,
             slept: false,
             leases_from: boot + execute::LEASE,
             unsettled: None,
         }
-    }
-
-    /// Notes that the gateway has been awake until now: for whoever steps by hand and lets time pass in between.
-    pub fn stay_awake(&mut self, gw: &Gateway) {
-        self.awake_at = gw.clock.since_boot();
     }
 
     /// Lets go what is due. Gives how many writes were claimed.
@@ -113,7 +106,7 @@ impl Release {
     pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
         while self.under_way.try_join_next().is_some() {}
         self.look_at_clock(gw).await?;
-        self.look_for_gap(gw.clock.since_boot());
+        self.look_for_gap(gw);
         if gw.phase() != Phase::Open || gw.clock_is_suspect() || gw.room() == Room::None {
             return Ok(0);
         }
@@ -199,11 +192,12 @@ impl Release {
     }
 
     /// After a sleep of half a minute the loop is where a newly started one is.
-    fn look_for_gap(&mut self, boot: Span) {
-        let asleep = boot.as_millis().saturating_sub(self.awake_at.as_millis());
-        self.awake_at = boot;
-        if asleep > GAP.as_millis() {
-            tracing::warn!("this gateway was not awake for {} s", asleep / 1000);
+    fn look_for_gap(&mut self, gw: &Gateway) {
+        let boot = gw.clock.since_boot();
+        let asleep = gw.slept(boot);
+        gw.awake(boot);
+        if asleep > GAP {
+            tracing::warn!("this gateway was not awake for {} s", asleep.as_secs());
             self.slept = true;
             self.pace = Pace { slow_since: Some(boot), left: HashMap::new() };
             self.leases_from = boot + execute::LEASE;

@@ -318,7 +318,7 @@ impl<G: Ground> HouseOn<G> {
     pub async fn let_go(&mut self) -> usize {
         let release = self.release.as_mut().unwrap();
         if !self.asleep.swap(false, Ordering::SeqCst) {
-            release.stay_awake(&self.gw);
+            self.gw.awake(self.gw.clock.since_boot());
         }
         let mut all = 0;
         loop {

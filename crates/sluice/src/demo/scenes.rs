@@ -56,11 +56,11 @@ pub fn hold(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let said = stage.send("li@northpeak.example", "Q3 figures")?;
     let (call, buffer) = held(&said)?;
     writeln!(out, " 3 HOLD       mail to li@northpeak.example held for 30 s   {buffer}")?;
-    stage.clock.pass(Span::from_secs(10));
+    stage.pass(Span::from_secs(10));
     let cancel = stage.call("email.cancel", json!({"buffer_id": buffer}))?;
     ensure!(cancel.status < 300, "the cancel was refused: {:?}", cancel.body);
     stage.becomes(&call, "cancelled")?;
-    stage.clock.pass(Span::from_mins(1));
+    stage.pass(Span::from_mins(1));
     stage.moment();
     ensure!(stage.sent() == before, "a cancelled mail left");
     writeln!(out, "              cancelled by the agent after 10 s            sent: 0")?;
@@ -69,7 +69,7 @@ pub fn hold(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let (call, _) = held(&said)?;
     stage.moment();
     ensure!(stage.sent() == before, "it left inside its undo window");
-    stage.clock.pass(Span::from_secs(30));
+    stage.pass(Span::from_secs(30));
     stage.becomes(&call, "done")?;
     ensure!(stage.sent() == before + 1, "it did not leave");
     let late = stage.about("sluice_cancel", &call)?;

@@ -72,7 +72,7 @@ pub struct DemoClock {
 
 impl DemoClock {
     /// Lets time pass: at once, or in slices of a tenth of a second as fast as was asked for.
-    pub fn pass(&self, span: Span) {
+    fn pass(&self, span: Span) {
         let mut left = i64::try_from(span.as_millis()).unwrap_or(0);
         if let Some(speed) = self.speed {
             let slice = i64::from(speed) * 100;
@@ -120,6 +120,12 @@ pub fn gmail() -> anyhow::Result<ServiceName> {
 }
 
 impl Stage {
+    /// Time passes, and the gateway is awake meanwhile.
+    pub fn pass(&self, span: Span) {
+        self.gw.awake(self.clock.since_boot() + span);
+        self.clock.pass(span);
+    }
+
     /// Sets everything up in an empty folder: nothing is connected yet.
     pub fn set(folder: &Path, messages: u64, speed: Option<u32>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder.join("policies/agents"))?;

@@ -565,11 +565,13 @@ fn as_it_was(schema: i64) -> String {
     files.sort();
     for (file, version) in files.iter().zip(1..=schema) {
         let sql = std::fs::read_to_string(file).unwrap();
-        text += &sql.replace(") STRICT, WITHOUT ROWID;", ");").replace(" INTEGER", " BIGINT").replace(" BLOB", " BYTEA");
+        text +=
+            &sql.replace(") STRICT, WITHOUT ROWID;", ");").replace(" INTEGER", " BIGINT").replace(" BLOB", " BYTEA");
         text += &format!("\nINSERT INTO schema_version (version) VALUES ({version});\n");
     }
     let kept = rusqlite::Connection::open(old(schema)).unwrap();
-    let mut tables = kept.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'").unwrap();
+    let mut tables =
+        kept.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     for table in tables {
         let mut rows = kept.prepare(&format!("SELECT * FROM {table}")).unwrap();

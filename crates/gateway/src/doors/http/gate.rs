@@ -320,6 +320,7 @@ async fn own_question(
             action_type: None,
             approval_id,
             answer: None,
+            title: None,
         }
     }))
 }
@@ -343,7 +344,7 @@ fn seen(filed: &Filed, now: Timestamp) -> Seen {
 }
 
 /// The same in a list, where one has to be told from the other before it is decided.
-fn listed(filed: &Filed, now: Timestamp) -> Seen {
+fn in_a_list(filed: &Filed, now: Timestamp) -> Seen {
     let Request { session, action_type, title, .. } = &filed.request;
     Seen {
         session_id: Some(session.clone()),
@@ -376,7 +377,7 @@ pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
     let found = visit.gw.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
-    let views = found.iter().map(|filed| listed(filed, now)).collect();
+    let views = found.iter().map(|filed| in_a_list(filed, now)).collect();
     Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
 }
 

@@ -88,7 +88,7 @@ pub fn poisoned(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 
 /// A service that is down, for too long.
 pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    stage.clock.pass(Span::from_mins(11));
+    stage.pass(Span::from_mins(11));
     let before = stage.sent();
     let down = Failing {
         kind: "POST drafts".into(),
@@ -115,7 +115,7 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     // The first attempt, and one after each of 1, 2, 4, 8 and 16 minutes.
     for (attempt, wait) in [30, 60, 120, 240, 480, 960].into_iter().enumerate() {
         let tried = stage.upstream.calls_of("POST drafts");
-        stage.clock.pass(Span::from_secs(wait));
+        stage.pass(Span::from_secs(wait));
         stage.until("all three were tried", || Ok(stage.upstream.calls_of("POST drafts") >= tried + 3))?;
         let then = if attempt < 5 { "ready" } else { "dead" };
         stage.until(&format!("all three are {then}"), || all_are(then))?;
@@ -132,7 +132,7 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
         let said = stage.person("POST", &format!("/v1/holds/{buffer}/settle"), Some(&again))?;
         ensure!(said.status == 200, "it was not tried again: {:?}", said.body);
     }
-    stage.clock.pass(Span::from_secs(31));
+    stage.pass(Span::from_secs(31));
     for call in &calls {
         stage.becomes(call, "done")?;
     }
@@ -143,19 +143,19 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 
 /// The reply that got lost.
 pub fn lost_reply(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    stage.clock.pass(Span::from_mins(11));
+    stage.pass(Span::from_mins(11));
     let before = stage.sent();
     let lost =
         Failing { kind: "drafts/send".into(), when: When::After, status: None, retry_after_s: None, times: 1, skip: 0 };
     stage.upstream.fail(lost);
     let said = stage.send("li@northpeak.example", "Contract")?;
     let call = need(&said, "/call_id")?.to_owned();
-    stage.clock.pass(Span::from_secs(30));
+    stage.pass(Span::from_secs(30));
     stage.becomes(&call, "in_doubt")?;
     ensure!(stage.sent() == before + 1, "the mailbox did not take it");
     writeln!(out, " 9 LOST REPLY the mail was sent and the answer was lost on its way back")?;
     writeln!(out, "              state: in_doubt                              nothing is sent again on a guess")?;
-    stage.clock.pass(Span::from_mins(1));
+    stage.pass(Span::from_mins(1));
     stage.becomes(&call, "done")?;
     ensure!(stage.sent() == before + 1, "it was sent twice");
     writeln!(out, "              looked up at the service: it was sent        state: done   sent: 1, not 2\n")?;

@@ -9,7 +9,7 @@ use super::{Out, held, need};
 
 /// A thousand sends at once.
 pub fn flood(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    stage.clock.pass(Span::from_mins(11));
+    stage.pass(Span::from_mins(11));
     let before = stage.sent();
     let (mut waits, mut card, mut calls) = (0, None, Vec::new());
     for n in 0..1000 {
@@ -29,7 +29,7 @@ pub fn flood(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let card = card.context("nobody was asked")?;
     stage.tally.questions += 1;
     ensure!(waits == 995, "{waits} of a thousand wait for a person");
-    stage.clock.pass(Span::from_mins(2));
+    stage.pass(Span::from_mins(2));
     stage.moment();
     ensure!(stage.sent() == before, "some of the flood left");
     writeln!(out, " 4 FLOOD      1,000 sends at once: 5 held, the next trips the window and pulls them back")?;
@@ -37,7 +37,7 @@ pub fn flood(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let decide = format!("/v1/approvals/{card}/decision");
     let said = stage.person("POST", &decide, Some(&json!({"decision": "approve_first", "first": 3})))?;
     ensure!(said.status == 200, "the decision was not taken: {:?}", said.body);
-    stage.clock.pass(Span::from_secs(31));
+    stage.pass(Span::from_secs(31));
     for call in calls.iter().take(3) {
         stage.becomes(call, "done")?;
     }
@@ -53,12 +53,12 @@ pub fn flood(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 
 /// The brake.
 pub fn freeze(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    stage.clock.pass(Span::from_mins(11));
+    stage.pass(Span::from_mins(11));
     let before = stage.sent();
     let (call, _) = held(&stage.send("li@northpeak.example", "One more thing")?)?;
     let said = stage.person("POST", "/v1/freezes", Some(&json!({"reason": "something is odd"})))?;
     ensure!(said.status == 201, "the brake does not work: {:?}", said.body);
-    stage.clock.pass(Span::from_secs(30));
+    stage.pass(Span::from_secs(30));
     stage.moment();
     ensure!(stage.sent() == before, "a frozen write left");
     let refused = stage.send("li@northpeak.example", "And another")?;
@@ -74,7 +74,7 @@ pub fn freeze(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
 
 /// An agent that cleans up too well.
 pub fn wipe(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
-    stage.clock.pass(Span::from_mins(11));
+    stage.pass(Span::from_mins(11));
     let mut ids = Vec::new();
     while ids.len() < 480 {
         let said = stage.call("email.list", json!({"label": "INBOX", "limit": 100, "offset": ids.len()}))?;
@@ -100,7 +100,7 @@ pub fn wipe(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     let six = json!({"decision": "approve_first", "first": 6});
     let said = stage.person("POST", &format!("/v1/approvals/{card}/decision"), Some(&six))?;
     ensure!(said.status == 200, "the decision was not taken: {:?}", said.body);
-    stage.clock.pass(Span::from_secs(31));
+    stage.pass(Span::from_secs(31));
     for (call, _) in calls.iter().take(6) {
         stage.becomes(call, "done")?;
     }
@@ -116,7 +116,7 @@ pub fn wipe(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
     ensure!(possible == 6, "not all of it can be taken back: {:?}", plan.body);
     let said = stage.person("POST", "/v1/rollbacks", Some(&json!({"buffer_ids": buffers})))?;
     ensure!(said.status == 202, "it is not taken back: {:?}", said.body);
-    stage.clock.pass(Span::from_secs(6));
+    stage.pass(Span::from_secs(6));
     let restored = || ids.iter().zip(&before).filter(|(id, before)| labels(id) == **before).count();
     stage.until("everything is where it was", || Ok(restored() == 480))?;
     stage.tally.undone += 6;

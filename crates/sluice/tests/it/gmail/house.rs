@@ -289,7 +289,7 @@ impl House {
     /// Lets go what is due, and waits until it is over.
     pub async fn let_go(&mut self) -> usize {
         let release = self.release.as_mut().unwrap();
-        release.stay_awake(&self.gw);
+        self.gw.awake(self.gw.clock.since_boot());
         let mut all = 0;
         loop {
             let started = release.step(&self.gw).await.unwrap();
