@@ -575,7 +575,7 @@ fn as_it_was(schema: i64) -> String {
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     for table in tables {
         let mut rows = kept.prepare(&format!("SELECT * FROM {table}")).unwrap();
-        let columns = rows.column_names().join(", ");
+        let columns = rows.column_names().collect::<Vec<_>>().join(", ");
         let width = rows.column_count();
         let mut rows = rows.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
