@@ -6,6 +6,7 @@
     reason = "helpers of tests fail as loudly as the tests themselves"
 )]
 
+mod aging;
 mod audit;
 mod checker;
 mod contract;

@@ -39,7 +39,6 @@ pub struct StatusView {
     /// What is frozen.
     pub freezes: Vec<FreezeView>,
     /// The database did not answer in time: what it alone knows (writes, approvals, alerts, record, services) is left out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub busy: bool,
     /// Held writes by state, without those that are over.
     pub holds: std::collections::BTreeMap<String, u64>,
