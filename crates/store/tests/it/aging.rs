@@ -113,6 +113,8 @@ fn as_it_was(schema: i64) -> String {
         let columns = rows.column_names().collect::<Vec<_>>().join(", ");
         let width = rows.column_count();
         let mut rows = rows.query([]).unwrap();
+        // Migrations put rows of their own into some.
+        text += &format!("DELETE FROM {table};\n");
         while let Some(row) = rows.next().unwrap() {
             let values: Vec<String> = (0..width).map(|at| literal(row.get_ref(at).unwrap())).collect();
             text += &format!("INSERT INTO {table} ({columns}) VALUES ({});\n", values.join(", "));
