@@ -58,17 +58,20 @@ impl Service for Slow {
 
 const TELL: &str = "- {name: slow.tell, effect: write, class: findable, delay_s: 30, summary: Tells it.}";
 
-async fn house_with(prepares: Span) -> (House, Arc<Slow>, HoldId) {
-    let agent = "rules:\n  - {capability: slow.tell, tier: autonomous}\n";
-    let house = House::new(Plan { agent: agent.into(), ..Plan::default() }).await;
+/// The service behind the gate, as it is after every start.
+async fn offered(house: &House, prepares: Span) -> Arc<Slow> {
     let (performed, looked) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let slow = Arc::new(Slow { clock: house.clock.clone(), prepares, performed, looked });
     let capabilities: Vec<Capability> = Catalogue::from_yaml(TELL).unwrap().iter().cloned().collect();
-    house
-        .gw
-        .offer(ServiceName::new("slow").unwrap(), Arc::clone(&slow) as Arc<dyn Service>, capabilities)
-        .await
-        .unwrap();
+    let (name, service) = (ServiceName::new("slow").unwrap(), Arc::clone(&slow) as Arc<dyn Service>);
+    house.gw.offer(name, service, capabilities).await.unwrap();
+    slow
+}
+
+async fn house_with(prepares: Span) -> (House, Arc<Slow>, HoldId) {
+    let agent = "rules:\n  - {capability: slow.tell, tier: autonomous}\n";
+    let house = House::new(Plan { agent: agent.into(), ..Plan::default() }).await;
+    let slow = offered(&house, prepares).await;
     let Answer::Held { hold, .. } = house.call("slow.tell", json!({})).await.unwrap() else { panic!() };
     (house, slow, hold)
 }
@@ -132,14 +135,7 @@ async fn a_doubt_older_than_the_process_settles_once_more() {
     assert_eq!(state(&house, hold).await, "in_doubt");
     // The wall clock may have been set while nobody looked.
     let mut house = house.restart(Span::from_mins(10)).await;
-    let (performed, looked) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let slow = Arc::new(Slow { clock: house.clock.clone(), prepares: Span::ZERO, performed, looked });
-    let capabilities: Vec<Capability> = Catalogue::from_yaml(TELL).unwrap().iter().cloned().collect();
-    house
-        .gw
-        .offer(ServiceName::new("slow").unwrap(), Arc::clone(&slow) as Arc<dyn Service>, capabilities)
-        .await
-        .unwrap();
+    let slow = offered(&house, Span::ZERO).await;
     for _ in 0..11 {
         house.pass(Span::from_secs(10));
         house.let_go().await;
