@@ -47,7 +47,8 @@ impl MailService {
     }
 
     fn copy(&self) -> Result<Arc<Replica>, Refusal> {
-        self.line()?.copy().ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
+        let line = self.line()?;
+        line.copy().ok_or_else(|| line.no_copy())
     }
 
     async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
