@@ -269,6 +269,24 @@ impl Service for MailService {
         self.offers.contains(capability)
     }
 
+    fn before_settling<'a>(
+        &'a self,
+        capability: &CapabilityName,
+        arguments: &'a Value,
+    ) -> Option<Work<'a, Result<(), Refusal>>> {
+        // A person may have released a message that nobody has read since: what came with it can be named then.
+        let id = arguments.get("message_id").and_then(Value::as_str);
+        let id = id.filter(|_| capability.as_str() == "email.forward")?;
+        Some(Box::pin(async move {
+            let copy = self.copy()?;
+            let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
+            if about.is_some_and(|mail| !mail.withheld.is_empty()) {
+                self.connections.let_through(&copy, (&self.name, id), self.connections.ground.clock.now()).await?;
+            }
+            Ok(())
+        }))
+    }
+
     fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
         attachments::settle(&*self.copy()?, capability.as_str(), arguments)
     }
