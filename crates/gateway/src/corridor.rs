@@ -38,7 +38,7 @@ pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer
 
 async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     let call: CallId = known.call();
-    let checked = schema::check(gw, known)?;
+    let checked = schema::check(gw, known).await?;
     let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;

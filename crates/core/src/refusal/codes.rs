@@ -545,6 +545,9 @@ codes! {
     StoreDamaged = "store.damaged", 503, AfterPerson,
         "the database is damaged, so nothing new is started",
         "stop and tell your user; an operator has to restore it";
+    StoreWrongKey = "store.wrong_key", 503, AfterPerson,
+        "the local copy is sealed with a key that is not there any more",
+        "tell your user; an operator can have it made anew: `sluice services sync NAME --afresh`";
     StoreNewerSchema = "store.newer_schema", 503, AfterPerson,
         "the database belongs to a newer version of the gateway",
         "tell your user; an operator has to start the newer version";

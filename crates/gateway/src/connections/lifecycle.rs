@@ -10,7 +10,6 @@ use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, ServiceName};
-use sluice_store::replica::Replica;
 use sluice_store::{Connection as Row, ConnectionMove, NewConnection, StoreError};
 
 use super::answer::{SyncNo, Why};
@@ -188,6 +187,7 @@ impl Connections {
         self.gateway()?.withdraw(&row.service).await;
         let cancelled = self.cancel_all(&row.service, &by).await?;
         self.ground.egress.close(&Line::way(name)?);
+        let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
         let secrets = self.revoke_all(name, &by).await?;
         let messages = match &line {
             Some(line) => self.destroy(line).await?,
@@ -195,7 +195,8 @@ impl Connections {
         };
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
-        Ok(Receipt { connection: name.clone(), account: row.account, cancelled, messages, secrets, capabilities })
+        let (connection, account) = (name.clone(), row.account);
+        Ok(Receipt { connection, account, cancelled, messages, encrypted, secrets, capabilities })
     }
 
     /// Takes up every connection as it stood. Those that cannot be are named, and the others go on.
@@ -235,7 +236,7 @@ impl Connections {
     /// Destroys the credentials of a connection. Gives the names of those there were.
     async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, No> {
         let mut secrets = Vec::new();
-        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?] {
+        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?, Self::copy_secret(name)?] {
             match self.ground.vault.revoke(&secret, by.clone()).await {
                 Ok(()) => secrets.push(secret.to_string()),
                 Err(VaultError::Unknown) => {}
@@ -255,8 +256,8 @@ impl Connections {
     }
 
     /// Deletes whatever a copy left on the disk.
-    fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
-        match std::fs::remove_dir_all(self.ground.folder.join(name.as_str())) {
+    pub(super) fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
+        match std::fs::remove_dir_all(self.folder(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::Unavailable(Box::new(error)).into())
             }
@@ -320,6 +321,7 @@ impl Connections {
             target,
             base_path,
             copy: RwLock::default(),
+            locked: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
             pace: Mutex::new(sync::Pace::default()),
             wanted: AtomicBool::new(false),
@@ -340,19 +342,7 @@ impl Connections {
                 Arc::new(ProgramService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
             return gw.offer(row.service, service, foreign.specs.clone()).await;
         }
-        if line.copy().is_none() {
-            let folder = self.ground.folder.join(row.name.as_str());
-            let copy = match Replica::open(&folder) {
-                // It can be made anew; what it holds is the service's.
-                Err(StoreError::Damaged { .. }) => {
-                    tracing::error!(connection = %row.name, "the copy of {} is damaged and is made anew", row.name);
-                    std::fs::remove_dir_all(&folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-                    Replica::open(&folder)?
-                }
-                other => other?,
-            };
-            *line.copy.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copy));
-        }
+        self.open_copy(line).await?;
         let known = gw.catalogue.known();
         let ours = line.manifest.capabilities.iter().filter_map(|name| known.get(name).cloned()).collect();
         let service: Arc<dyn Service> =
@@ -365,13 +355,13 @@ impl Connections {
         let copy = line.copy.write().unwrap_or_else(PoisonError::into_inner).take();
         // A page that was on its way is given up; whoever wrote it has let go of the copy then.
         let _turn = line.turn.lock().await;
-        let Some(copy) = copy else { return Ok(0) };
+        let Some(copy) = copy else { return self.remove_files(&line.row().name).map(|()| 0) };
         let messages = copy.count()?;
         match Arc::into_inner(copy) {
             Some(copy) => copy.destroy()?,
             // A reader still holds it open: its files go all the same.
             None => {
-                let folder = self.ground.folder.join(line.row().name.as_str());
+                let folder = self.folder(&line.row().name);
                 std::fs::remove_dir_all(folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
             }
         }

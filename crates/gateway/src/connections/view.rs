@@ -35,6 +35,8 @@ pub struct ConnectionView {
     pub endpoint: Option<String>,
     /// Messages in the copy.
     pub messages: Option<u64>,
+    /// Whether the copy is encrypted on the disk, if there is one.
+    pub encrypted: Option<bool>,
     /// Whether everything was copied at least once.
     pub complete: bool,
     /// When the copy was last known to be as the service is.
@@ -84,6 +86,8 @@ pub struct Receipt {
     pub cancelled: Vec<HoldId>,
     /// Messages of the copy that were deleted.
     pub messages: u64,
+    /// Whether the copy was encrypted: with its key destroyed, whatever backups hold of it is noise.
+    pub encrypted: bool,
     /// Secrets that were destroyed.
     pub secrets: Vec<String>,
     /// Capabilities that are no longer offered.
@@ -137,9 +141,12 @@ impl Connections {
         let Freshness { synced_at, complete, .. } = fresh;
         let now = self.ground.clock.now();
         let (progress, error) = line.map_or((None, None), |line| self.progress(line, &fresh));
+        let locked = line.filter(|line| line.locked.load(std::sync::atomic::Ordering::SeqCst));
+        let error = error.or_else(|| locked.map(|line| line.no_copy().to_string()));
         let offered = line.filter(|_| row.state.answers()).map(|line| line.manifest.capabilities.clone());
         Ok(ConnectionView {
             messages: copy.as_ref().map(|copy| copy.count()).transpose()?,
+            encrypted: self.is_encrypted(line, &row.name),
             endpoint: line.map(|line| line.target.as_str().trim_end_matches('/').to_owned()),
             name: row.name,
             adapter: row.adapter,

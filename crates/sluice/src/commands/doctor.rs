@@ -144,6 +144,7 @@ fn of_config(config: &Config) -> Vec<Finding> {
     findings.push(places::root_key(config));
     findings.push(places::database(config));
     findings.push(places::disk(config));
+    findings.extend(places::copies(config));
     findings.push(kernel::openat2(!config.filesystem.roots.is_empty()));
     findings.extend(places::roots(config));
     findings.extend(places::mounts(config));

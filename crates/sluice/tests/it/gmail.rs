@@ -6,6 +6,7 @@ mod copying;
 mod faulty;
 mod house;
 mod killed;
+mod sealed;
 mod sending;
 mod signing;
 mod undoing;
