@@ -13,6 +13,7 @@ mod gmail;
 mod holding;
 mod init;
 mod kills;
+mod lasting;
 mod mcp;
 mod mounts;
 mod naming;
