@@ -13,6 +13,7 @@ mod gmail;
 mod holding;
 mod init;
 mod kills;
+mod lacking;
 mod lasting;
 mod mcp;
 mod mounts;
