@@ -380,7 +380,7 @@ mod tests {
             assert_eq!(prepare.takes(identity, &said(), proposal), Ok(()));
             assert_eq!(
                 Proposal::read(&json!([proposal])).unwrap(),
-                [proposal.clone()],
+                std::slice::from_ref(proposal),
                 "it survives the way through a frame"
             );
         }

@@ -411,7 +411,7 @@ mod tests {
         let workspace = workspace(&folder);
         workspace.remember("../../etc/passwd", &exchange(1)).unwrap();
         assert_eq!(workspace.recent("../../etc/passwd", 5), [exchange(1)]);
-        assert_eq!(files(&workspace.path().join("relations")).len(), 1);
+        assert_eq!(files(&workspace.path().join("relations")).len(), 2, "who, and what was exchanged");
     }
 
     #[test]
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(name, "crash-2024-10-27T03-33-20.123Z.json");
         let archive = workspace.archive(NOW).unwrap();
         assert_eq!(workspace.recent("ana", 9), [exchange(1)]);
-        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 2 }]);
+        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 3 }]);
         workspace.restore(Some(&archive)).unwrap();
         assert_eq!(workspace.recent("ana", 9).len(), 2);
         assert!(workspace.restore(Some("../../etc")).is_err());
