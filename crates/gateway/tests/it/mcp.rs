@@ -510,3 +510,40 @@ async fn until(line: &mut TcpStream, text: &str) {
     };
     tokio::time::timeout(Duration::from_secs(20), reading).await.unwrap_or_else(|_| panic!("no {text}"));
 }
+
+#[tokio::test]
+async fn proxies_come_change_and_go_at_the_door_as_their_files_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("proxies: {}\n", folder.path().display());
+    let open = open(Plan { config, ..Plan::default() }).await;
+    let (client, gw) = (Client::newest(&open), &open.house.gw);
+    let declared = "service: Board\npurpose: Read a board.\nbase_url: https://board.example/v1\nisolation: configured\n\
+                    limits: {per_minute: 5, per_hour: 50, burn: 100}\noperations:\n  feed:\n    summary: Lists posts.\n    \
+                    path: /feed\n    answer: {type: object, required: [posts], properties: {posts: {type: integer}}}\n";
+    let file = folder.path().join("board.yaml");
+    let reload = async || sluice_gateway::proxies::reload::reload(gw, ana()).await.unwrap();
+    let offered = async |tool: &str| client.tools().await.iter().any(|name| name == tool);
+    assert!(!offered("proxy_board_feed").await);
+    std::fs::write(&file, declared).unwrap();
+    assert_eq!(reload().await.opened, ["board"]);
+    assert!(offered("proxy_board_feed").await);
+    let service = gw.proxies.get("board").unwrap();
+    assert_eq!(reload().await, sluice_gateway::proxies::reload::Changes::default(), "nothing changed");
+    assert!(std::sync::Arc::ptr_eq(&service, &gw.proxies.get("board").unwrap()));
+    // A flaw keeps what was in force, however often it is looked at, and people are told once.
+    std::fs::write(&file, declared.replace("limits", "# limits")).unwrap();
+    assert_eq!((reload().await.refused, reload().await.refused), (vec!["board".to_owned()], vec!["board".to_owned()]));
+    assert!(offered("proxy_board_feed").await);
+    let alerts = gw.store.alerts(sluice_store::AlertFilter::default(), None, 10).await.unwrap();
+    assert_eq!(alerts.iter().filter(|alert| alert.message.topic == "proxy.refused").count(), 1);
+    std::fs::write(&file, declared.replace("feed:", "news:")).unwrap();
+    assert_eq!(reload().await.changed, ["board"]);
+    assert!(offered("proxy_board_news").await && !offered("proxy_board_feed").await);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(reload().await.closed, ["board"]);
+    assert!(!offered("proxy_board_news").await && gw.proxies.get("board").is_none());
+    let kinds = open.house.record().await;
+    for kind in ["proxy.opened", "proxy.changed", "proxy.closed"] {
+        assert_eq!(kinds.iter().filter(|one| *one == kind).count(), 1, "{kind}");
+    }
+}

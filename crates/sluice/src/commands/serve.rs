@@ -138,6 +138,10 @@ async fn reload(gw: &Gateway) {
         Ok(None) => tracing::info!("the rules are those already in force"),
         Err(no) => tracing::error!("the new rules were refused, the old ones stay in force: {}", no.refusal),
     }
+    let node = Actor::Node(gw.store.node().clone());
+    if let Err(no) = sluice_gateway::proxies::reload::reload(gw, node).await {
+        tracing::error!("the declarations of proxies could not be put in force: {}", no.refusal);
+    }
 }
 
 /// Log lines go to stderr, for people on a terminal, for machines elsewhere.

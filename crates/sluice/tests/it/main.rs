@@ -13,6 +13,8 @@ mod gmail;
 mod holding;
 mod init;
 mod kills;
+mod lacking;
+mod lasting;
 mod mcp;
 mod mounts;
 mod naming;
