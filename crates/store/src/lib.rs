@@ -85,7 +85,7 @@ pub use lane::StopLane;
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
-pub use mounts::{PinnedTool, SeenTool, WaitsFor, definition_digest};
+pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Settle, Timing, Word};
 pub use policies::PolicyRecord;
@@ -313,7 +313,7 @@ impl Store {
     /// # Errors
     /// When that cannot be recorded.
     pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(people::CancelService { service, by }).await
+        self.submit(people::CancelService { service, by, code: "service.disconnected" }).await
     }
 
     /// Holds a write longer, or lets it go now.

@@ -58,10 +58,12 @@ fn is_strangers(hold: &Hold, by: &Actor) -> bool {
     matches!(by, Actor::Agent(name) if name != hold.agent())
 }
 
-/// Stops everything of a service that has not left: part of disconnecting it.
+/// Stops everything of a service that has not left: part of taking it away.
 pub(crate) struct CancelService {
     pub service: ServiceName,
     pub by: Actor,
+    /// What the record gives as the reason.
+    pub code: &'static str,
 }
 
 macro_rules! stoppable {
@@ -82,7 +84,7 @@ impl UseCase for CancelService {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         let waiting = Waiting::read(desk, OF_SERVICE, params![&self.service]).await?;
-        waiting.stop(desk, &self.by, "service.disconnected")
+        waiting.stop(desk, &self.by, self.code)
     }
 }
 

@@ -14,6 +14,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Traced;
 
 use super::policy::Judged;
+use crate::mounts;
 use crate::services::Along;
 use crate::{Gateway, No};
 
@@ -129,7 +130,7 @@ pub struct Cleared(Judged);
 /// # Errors
 /// When something is found.
 pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
-    if judged.checked().effect() == Effect::Write || gw.mounts.owns(judged.checked().service()) {
+    if judged.checked().effect() == Effect::Write || mounts::is_mount(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
         let along = along(gw, &judged)?;
         let mut parts = parts_of("", &arguments);

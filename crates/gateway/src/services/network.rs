@@ -126,7 +126,12 @@ impl Network {
                 }
             }
             Ok(Taken::Refused { code }) => put(&mut shown, "body_refused", code),
-            Err(no) => put(&mut shown, "body_refused", no.code().as_str()),
+            Err(no) => {
+                let (host, code) = (target.host(), no.code().as_str());
+                let cause = std::error::Error::source(&no).map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(host, code, cause, "an answer of {host} is not given: {no}");
+                put(&mut shown, "body_refused", code);
+            }
         }
         shown
     }

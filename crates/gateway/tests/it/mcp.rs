@@ -444,6 +444,7 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
         ("{\"jsonrpc\":".into(), 400),
         ("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"tools/list\"}".into(), 400),
         (format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 21)), 413),
+        (format!("{{\"x\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000)), 400),
         ("7".into(), 400),
     ] {
         let answer = raw(open.main, post(body).as_bytes()).await;
@@ -458,6 +459,31 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
     }
     let missing = client.send("tools/call", &json!({"name": "no_such_tool", "arguments": {}}), 1, &[]).await;
     assert_eq!(missing.json()["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn neither_a_batch_of_a_thousand_writes_nor_giant_arguments_leave_anything_behind() {
+    let open = open(held()).await;
+    let client = Client::newest(&open);
+    let write = |content: &str| {
+        let arguments = json!({"path": open.house.path("a"), "content": content});
+        json!({"name": "filesystem_write", "arguments": arguments})
+    };
+    let one = client.body("tools/call", &write("x"), 1);
+    let many = format!("[{}]", vec![one; 1_000].join(","));
+    let head = client.head("tools/call", Some("filesystem_write"), &[]);
+    let flood =
+        format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{many}", many.len());
+    assert_eq!(raw(open.main, flood.as_bytes()).await.status, 400);
+    // Within what a body may have, but deeper than anything is read.
+    let deep = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
+    let body = client.body("tools/call", &write("DEEP"), 1).replace("\"DEEP\"", &deep);
+    let deep = format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    assert_eq!(raw(open.main, deep.as_bytes()).await.status, 400);
+    assert!(open.house.gw.store.holds(None, 10).await.unwrap().is_empty(), "nothing is held");
+    assert!(!open.house.record().await.iter().any(|kind| kind.starts_with("call.")), "nothing was a call");
+    let good = client.call("filesystem_write", write("x")["arguments"].clone(), 2).await;
+    assert_eq!(good["structuredContent"]["status"], "held", "the same is held when it is asked once: {good}");
 }
 
 #[tokio::test]

@@ -88,10 +88,17 @@ impl Setup {
         let changes = recipes::of(self.client, self.hooks || self.undo, self.scope, &place);
         let mut files: Vec<PathBuf> = changes.iter().map(|change| change.file.clone()).collect();
         files.dedup();
+        if self.undo {
+            files.iter().try_for_each(|file| undo(file, screen))?;
+            return Ok(Exit::Ok);
+        }
+        // All of them before the first is written: one that cannot be changed leaves none half set up.
+        let mut edits = Vec::new();
         for file in files {
             let own: Vec<&Change> = changes.iter().filter(|change| change.file == file).collect();
-            if self.undo { undo(&file, screen)? } else { self.apply(&file, &own, screen)? }
+            edits.push(edited(file, &own)?);
         }
+        edits.iter().try_for_each(|edit| self.apply(edit, screen))?;
         Ok(Exit::Ok)
     }
 
@@ -115,16 +122,8 @@ impl Setup {
         })
     }
 
-    fn apply(&self, file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
-        let before = read(file)?;
-        let mut after = before.clone().unwrap_or_default();
-        for change in changes {
-            after = change.edit.apply(&after).map_err(|why| {
-                Failure::new(Exit::Conflict, format!("`{}` is left as it is", file.display()))
-                    .why(why)
-                    .hint("see what belongs there: --print")
-            })?;
-        }
+    fn apply(&self, edited: &Edited, screen: &Screen) -> Result<(), Failure> {
+        let Edited { file, before, after } = edited;
         if self.print {
             screen.note(format_args!("{}", file.display()));
             screen.raw(after.as_bytes())?;
@@ -136,13 +135,33 @@ impl Setup {
         }
         if self.diff {
             screen.line(format_args!("--- {0}\n+++ {0}", file.display()))?;
-            return difference(before.as_deref().unwrap_or_default(), &after, screen);
+            return difference(before.as_deref().unwrap_or_default(), after, screen);
         }
-        keep(file, before.as_deref(), &after)?;
-        write(file, &after)?;
+        keep(file, before.as_deref(), after)?;
+        write(file, after)?;
         screen.note(format_args!("written    {}", file.display()));
         Ok(())
     }
+}
+
+/// A file as it is and as it will be.
+struct Edited {
+    file: PathBuf,
+    before: Option<String>,
+    after: String,
+}
+
+fn edited(file: PathBuf, changes: &[&Change]) -> Result<Edited, Failure> {
+    let before = read(&file)?;
+    let mut after = before.clone().unwrap_or_default();
+    for change in changes {
+        after = change.edit.apply(&after).map_err(|why| {
+            Failure::new(Exit::Conflict, format!("`{}` is left as it is", file.display()))
+                .why(why)
+                .hint("put it in order, then run this again; nothing was written")
+        })?;
+    }
+    Ok(Edited { file, before, after })
 }
 
 /// Where what was there before is kept.
@@ -178,12 +197,14 @@ fn undo(file: &Path, screen: &Screen) -> Result<(), Failure> {
     let now = read(file)?;
     // What somebody added since must not be lost with what we wrote.
     let ours = now.as_deref().map(print).is_some_and(|now| kept.get("wrote").and_then(Value::as_str) == Some(&now));
-    if !ours {
+    let as_before = kept.get("before").is_some_and(|before| *before == json!(now));
+    if !ours && !as_before {
         return Err(Failure::new(Exit::Conflict, format!("`{}` has changed since", file.display()))
             .why(format!("what was there before is kept in `{}`", place.display()))
             .hint("take out the entries called sluice by hand"));
     }
     match kept.get("before").and_then(Value::as_str) {
+        _ if as_before => {}
         Some(before) => write(file, before)?,
         None => fs::remove_file(file).map_err(|error| unwritable(file, &error))?,
     }
@@ -202,8 +223,10 @@ fn read(file: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Writes a file whole or not at all, with the mode it had.
+/// Writes a file whole or not at all, with the mode it had. A link stays one: what it leads to is written.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let file = real.as_path();
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
     let mode = fs::metadata(file).map_or(0o600, |about| about.permissions().mode() & 0o777);

@@ -216,7 +216,7 @@ fn channels(gw: &Gateway) -> Vec<ChannelStatus> {
 }
 
 fn mounts(gw: &Gateway) -> Vec<MountStatus> {
-    let all = gw.mounts.iter().map(|service| {
+    let all = gw.mounts.all().into_iter().map(|service| {
         let (condition, waiting) = (service.condition(), service.pins());
         let waiting_tools = waiting.iter().filter(|pin| pin.waiting.is_some()).count();
         let (name, state) = (service.mount().name.clone(), condition.phase.as_str().to_owned());

@@ -13,7 +13,16 @@ pub(super) fn put(text: &str, block: &str, head: &str) -> Result<String, String>
         (None, None) => (text, ""),
         _ => return Err("the marks of our block are damaged".into()),
     };
-    if before.contains(head) || after.contains(head) {
+    // The same table under another spelling would make the file unreadable to its client.
+    let table = head.trim_matches(['[', ']']);
+    let words = |line: &str| line.chars().filter(|c| !c.is_whitespace() && !"\"'[]".contains(*c)).collect::<String>();
+    let has = |text: &str| {
+        text.lines().any(|line| {
+            let line = words(line);
+            line == table || line.starts_with(&format!("{table}={{")) || line.starts_with(&format!("{table}."))
+        })
+    };
+    if has(before) || has(after) {
         return Err(format!("`{head}` is there already, not written by us"));
     }
     let gap = if before.is_empty() || before.ends_with("\n\n") {
@@ -38,5 +47,9 @@ mod tests {
         let other = put(&format!("{once}tail = 1\n"), "[a]\nb = 2\n", "[a]").unwrap();
         assert!(other.contains("b = 2") && other.ends_with("tail = 1\n"));
         assert!(put("[a]\nmine = 1\n", "[a]\n", "[a]").is_err(), "somebody else's is not touched");
+        for other in ["[ \"a\" ]\n", "a = { x = 1 }\n", "a.x = 1\n", "[a.env]\n"] {
+            assert!(put(other, "[a]\n", "[a]").is_err(), "{other}");
+        }
+        assert!(put("[ab]\n# [a]\n", "[a]\n", "[a]").is_ok());
     }
 }

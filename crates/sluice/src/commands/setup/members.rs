@@ -1,6 +1,7 @@
-//! Editing JSON as text: one member is set, everything else keeps its order, spacing and spelling.
+//! Editing JSON as text: one member is set, everything else keeps its order, spacing, spelling and comments.
 //!
-//! Promise: what cannot be read as plain JSON (comments, trailing commas) is refused, not rewritten.
+//! Takes plain JSON, or JSON with comments and trailing commas, which several clients read. Promise: what can be read as
+//! neither is refused, not rewritten.
 
 use serde_json::Value;
 
@@ -9,16 +10,19 @@ pub(super) fn set(text: &str, path: &[&str], value: &Value) -> Result<String, St
     put(text, path, &|_| Ok(pretty(value, path.len())))
 }
 
-/// Adds an element to the list at a path, in place of those that contain `mark`.
+/// Adds an element to the list at a path, or puts it in the place of the first that contains `mark`.
 pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Result<String, String> {
     put(text, path, &|old| {
-        let indent = "  ".repeat(path.len() + 1);
-        let mut list: Vec<String> = match old {
-            Some(old) => elements(old)?.into_iter().filter(|one| !one.contains(mark)).map(str::to_owned).collect(),
-            None => Vec::new(),
-        };
-        list.push(pretty(value, path.len() + 1));
-        Ok(format!("[\n{indent}{}\n{}]", list.join(&format!(",\n{indent}")), "  ".repeat(path.len())))
+        let (depth, fresh) = (path.len(), pretty(value, path.len() + 1));
+        let Some(old) = old else { return Ok(format!("[\n{0}{fresh}\n{1}]", space(depth + 1), space(depth))) };
+        let plain = plain(old);
+        let elements = elements(&plain)?;
+        let is_ours = |(start, end): &&(usize, usize)| old.get(*start..*end).is_some_and(|one| one.contains(mark));
+        if let Some((start, end)) = elements.iter().find(is_ours) {
+            return Ok(splice(old, *start, *end, &fresh));
+        }
+        let close = plain.rfind(']').ok_or("what stands there is not a list")?;
+        Ok(append(old, (elements.last().map(|(_, end)| *end), 0, close), &fresh, depth + 1))
     })
 }
 
@@ -26,32 +30,36 @@ type Made<'a> = &'a dyn Fn(Option<&str>) -> Result<String, String>;
 
 fn put(text: &str, path: &[&str], made: Made<'_>) -> Result<String, String> {
     let text = if text.trim().is_empty() { "{}\n" } else { text };
-    match serde_json::from_str::<Value>(text) {
+    let bare = plain(text);
+    match serde_json::from_str::<Value>(&bare) {
         Ok(Value::Object(_)) => {}
         Ok(_) => return Err("the file is not a JSON object".into()),
-        Err(error) => return Err(format!("the file is not plain JSON: {error}")),
+        Err(error) => return Err(format!("the file is not JSON: {error}")),
     }
-    let open = text.find('{').ok_or("the file is not a JSON object")?;
-    let edited = within(text, open, path, 1, made)?;
-    serde_json::from_str::<Value>(&edited).map_err(|error| format!("the edit went wrong: {error}"))?;
+    let open = bare.find('{').ok_or("the file is not a JSON object")?;
+    let edited = within((text, &bare), open, path, 1, made)?;
+    serde_json::from_str::<Value>(&plain(&edited)).map_err(|error| format!("the edit went wrong: {error}"))?;
     Ok(edited)
 }
 
-fn within(text: &str, open: usize, path: &[&str], depth: usize, made: Made<'_>) -> Result<String, String> {
+/// `bare` is the text without comments; both have everything else at the same place.
+fn within(
+    (text, bare): (&str, &str),
+    open: usize,
+    path: &[&str],
+    depth: usize,
+    made: Made<'_>,
+) -> Result<String, String> {
     let [key, rest @ ..] = path else { return Err("there is no path".into()) };
-    let object = Object::read(text, open)?;
+    let object = Object::read(bare, open)?;
     let Some((_, start, end)) = object.members.iter().find(|(name, ..)| name == key) else {
         let mut fresh = made(None)?;
         for (n, key) in rest.iter().enumerate().rev() {
-            let (inner, outer) = ("  ".repeat(depth + n + 1), "  ".repeat(depth + n));
-            fresh = format!("{{\n{inner}{}: {fresh}\n{outer}}}", Value::from(*key));
+            fresh = format!("{{\n{}{}: {fresh}\n{}}}", space(depth + n + 1), Value::from(*key), space(depth + n));
         }
-        let (indent, close) = ("  ".repeat(depth), "  ".repeat(depth - 1));
         let member = format!("{}: {fresh}", Value::from(*key));
-        return Ok(match object.members.last() {
-            Some((_, _, end)) => splice(text, *end, *end, &format!(",\n{indent}{member}")),
-            None => splice(text, open + 1, object.close, &format!("\n{indent}{member}\n{close}")),
-        });
+        let last = object.members.last().map(|(_, _, end)| *end);
+        return Ok(append(text, (last, open, object.close), &member, depth));
     };
     let old = text.get(*start..*end).unwrap_or_default();
     if rest.is_empty() {
@@ -60,20 +68,121 @@ fn within(text: &str, open: usize, path: &[&str], depth: usize, made: Made<'_>) 
     if !old.starts_with('{') {
         return Err(format!("`{key}` is not an object there"));
     }
-    within(text, *start, rest, depth + 1, made)
+    within((text, bare), *start, rest, depth + 1, made)
+}
+
+/// Adds to what stands between two brackets. Comments after the last entry stay with it.
+fn append(text: &str, (last, open, close): (Option<usize>, usize, usize), fresh: &str, depth: usize) -> String {
+    let Some(last) = last else {
+        let between = text.get(open + 1..close).unwrap_or_default().trim_end();
+        return splice(text, open + 1, close, &format!("{between}\n{}{fresh}\n{}", space(depth), space(depth - 1)));
+    };
+    let between = text.get(last..close).unwrap_or_default();
+    // A comma that ends a list stays the end of it.
+    let ends = without_comments(between).contains(',');
+    let (before, after) = if ends { ("", ",") } else { (",", "") };
+    let kept = between.trim_end();
+    let rest = between.get(kept.len()..).unwrap_or_default();
+    splice(text, last, close, &format!("{before}{kept}\n{}{fresh}{after}{rest}", space(depth)))
 }
 
 fn splice(text: &str, start: usize, end: usize, with: &str) -> String {
     format!("{}{with}{}", text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default())
 }
 
-fn pretty(value: &Value, depth: usize) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
+fn space(depth: usize) -> String {
+    "  ".repeat(depth)
 }
 
-/// The elements of a list, as they are written.
-fn elements(list: &str) -> Result<Vec<&str>, String> {
+fn pretty(value: &Value, depth: usize) -> String {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.replace('\n', &format!("\n{}", space(depth)))
+}
+
+/// The text as plain JSON: comments and commas at the end of a list are spaces, everything else is where it was.
+fn plain(text: &str) -> String {
+    let mut bare = without_comments(text).into_bytes();
+    let (mut quoted, mut escaped, mut comma) = (false, false, None);
+    for at in 0..bare.len() {
+        let Some(&byte) = bare.get(at) else { break };
+        match byte {
+            _ if quoted && escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => (quoted, comma) = (!quoted, None),
+            _ if quoted => {}
+            b',' => comma = Some(at),
+            b'}' | b']' => {
+                if let Some(byte) = comma.take().and_then(|at| bare.get_mut(at)) {
+                    *byte = b' ';
+                }
+            }
+            b' ' | b'\n' | b'\r' | b'\t' => {}
+            _ => comma = None,
+        }
+    }
+    // Only single bytes became spaces.
+    String::from_utf8(bare).unwrap_or_default()
+}
+
+/// The text with spaces in the place of comments.
+fn without_comments(text: &str) -> String {
+    #[derive(PartialEq)]
+    enum In {
+        Text,
+        Quotes,
+        Line,
+        Block,
+    }
+    let (mut bare, mut place, mut at) = (String::with_capacity(text.len()), In::Text, 0);
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let two = rest.get(..2).unwrap_or_default();
+        let width = match place {
+            In::Quotes if rest.starts_with('\\') => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
+            In::Text if two == "//" || two == "/*" => 2,
+            In::Block if two == "*/" => 2,
+            _ => rest.chars().next().map_or(1, char::len_utf8),
+        };
+        let piece = rest.get(..width).unwrap_or_default();
+        let shown = match (&place, piece) {
+            (In::Text, "//") => {
+                place = In::Line;
+                false
+            }
+            (In::Text, "/*") => {
+                place = In::Block;
+                false
+            }
+            (In::Block, "*/") => {
+                place = In::Text;
+                false
+            }
+            (In::Line, "\n") => {
+                place = In::Text;
+                true
+            }
+            (In::Text, "\"") => {
+                place = In::Quotes;
+                true
+            }
+            (In::Quotes, "\"") => {
+                place = In::Text;
+                true
+            }
+            (In::Text | In::Quotes, _) => true,
+            (In::Line | In::Block, _) => false,
+        };
+        if shown {
+            bare.push_str(piece)
+        } else {
+            bare.push_str(&" ".repeat(width))
+        }
+        at += width;
+    }
+    bare
+}
+
+/// Where the elements of a list begin and end.
+fn elements(list: &str) -> Result<Vec<(usize, usize)>, String> {
     if !list.starts_with('[') {
         return Err("what stands there is not a list".into());
     }
@@ -84,7 +193,7 @@ fn elements(list: &str) -> Result<Vec<&str>, String> {
             return Ok(found);
         }
         let end = value_end(list, at)?;
-        found.push(list.get(at..end).unwrap_or_default());
+        found.push((at, end));
         at = blank(list, end);
         if list.as_bytes().get(at) == Some(&b',') {
             at += 1;
@@ -203,10 +312,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_json_is_left_alone() {
-        for text in ["// comment\n{}", "{\"a\":1,}", "[]", "{\"a\": 1"] {
+    fn what_is_no_json_is_left_alone() {
+        for text in ["/* comment\n{}", "{\"a\":1,,}", "[]", "{\"a\": 1", "{\"a\": /}", "{'a': 1}"] {
             assert!(set(text, &["x"], &json!(1)).is_err(), "{text}");
         }
         assert!(set("{\"a\": 1}", &["a", "b"], &json!(1)).is_err());
+    }
+
+    #[test]
+    fn comments_and_commas_at_the_end_stay_where_they_are() {
+        let text = "// mine\n{\n  \"servers\": {\n    \"other\": {\"url\": \"http://x/*y*/\"}, // \"keep\": {\n  },\n  /* end, */\n}\n";
+        let after = set(text, &["servers", "sluice"], &json!({"command": "s"})).unwrap();
+        let expected =
+            text.replace("// \"keep\": {\n", "// \"keep\": {\n    \"sluice\": {\n      \"command\": \"s\"\n    },\n");
+        assert_eq!(after, expected);
+        assert_eq!(set(&after, &["servers", "sluice"], &json!({"command": "s"})).unwrap(), after);
+        let list = "{\"hooks\": {\"Pre\": [\n  // first\n  {\"command\": \"a\"} // \u{fc}ber\n]}}";
+        let after = push(list, &["hooks", "Pre"], &json!("sluice hook x"), "sluice hook").unwrap();
+        assert!(after.contains("// first\n") && after.contains("{\"command\": \"a\"}, // \u{fc}ber\n"), "{after}");
+        let read: Value = serde_json::from_str(&plain(&after)).unwrap();
+        assert_eq!(read["hooks"]["Pre"], json!([{"command": "a"}, "sluice hook x"]));
+        let again = push(&after, &["hooks", "Pre"], &json!("sluice hook y"), "sluice hook").unwrap();
+        assert_eq!(again, after.replace("hook x", "hook y"), "ours is replaced where it stands");
+    }
+
+    #[test]
+    fn an_object_with_nothing_but_a_comment_keeps_it() {
+        let after = set("{ // nothing yet\n}\n", &["a"], &json!(1)).unwrap();
+        assert_eq!(after, "{ // nothing yet\n  \"a\": 1\n}\n");
+        assert_eq!(serde_json::from_str::<Value>(&plain(&after)).unwrap(), json!({"a": 1}));
     }
 }
