@@ -59,6 +59,17 @@ pub(crate) async fn open(plan: Plan) -> Open {
     Open { house, main: addresses[0], stop: addresses[1], _ends: ends, _tasks: tasks }
 }
 
+impl Open {
+    /// Another main listener of the same gateway, whose doors remember nothing.
+    pub(crate) async fn anew(&mut self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(Arc::clone(&self.house.gw), Lane::Main).unwrap();
+        self._tasks.spawn(serve(door, listener, None, self._ends.subscribe()));
+        address
+    }
+}
+
 /// Sends bytes and reads until the other side closes or the answer is whole.
 pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -1,6 +1,7 @@
-//! Editing JSON as text: one member is set, everything else keeps its order, spacing and spelling.
+//! Editing JSON as text: one member is set or taken out, everything else keeps its order, spacing and spelling.
 //!
-//! Promise: what cannot be read as plain JSON (comments, trailing commas) is refused, not rewritten.
+//! Promise: what cannot be read as plain JSON (comments, trailing commas) is refused, not rewritten; of a list only what
+//! bears our mark is replaced or taken out, also where it stands in one group with others.
 
 use serde_json::Value;
 
@@ -9,17 +10,92 @@ pub(super) fn set(text: &str, path: &[&str], value: &Value) -> Result<String, St
     put(text, path, &|_| Ok(pretty(value, path.len())))
 }
 
-/// Adds an element to the list at a path, in place of those that contain `mark`.
+/// What stands at a path.
+pub(super) fn get(text: &str, path: &[&str]) -> Option<Value> {
+    let read: Value = serde_json::from_str(text).ok()?;
+    path.iter().try_fold(&read, |value, key| value.get(key)).cloned()
+}
+
+/// Takes the member at a path out, if it is there.
+pub(super) fn cut(text: &str, path: &[&str]) -> Result<String, String> {
+    if get(text, path).is_none() {
+        return Ok(text.to_owned());
+    }
+    let mut open = text.find('{').ok_or("the file is not a JSON object")?;
+    let [way @ .., last] = path else { return Err("there is no path".into()) };
+    for key in way {
+        let object = Object::read(text, open)?;
+        let (_, start, _) = object.members.iter().find(|(name, ..)| name == key).ok_or("the path ends too early")?;
+        open = *start;
+    }
+    let object = Object::read(text, open)?;
+    let at = object.members.iter().position(|(name, ..)| name == last).ok_or("the path ends too early")?;
+    let (_, _, end) = object.members.get(at).ok_or("the path ends too early")?;
+    let before = at.checked_sub(1).and_then(|at| object.members.get(at));
+    let edited = match before {
+        Some((_, _, previous)) => splice(text, *previous, *end, ""),
+        None if object.members.len() == 1 => splice(text, open + 1, object.close, ""),
+        // The comma behind it goes along.
+        None => splice(text, blank(text, open + 1), blank(text, blank(text, *end) + 1), ""),
+    };
+    serde_json::from_str::<Value>(&edited).map_err(|error| format!("the edit went wrong: {error}"))?;
+    Ok(edited)
+}
+
+/// Adds an element to the list at a path, in place of what bears `mark`.
 pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Result<String, String> {
     put(text, path, &|old| {
-        let indent = "  ".repeat(path.len() + 1);
-        let mut list: Vec<String> = match old {
-            Some(old) => elements(old)?.into_iter().filter(|one| !one.contains(mark)).map(str::to_owned).collect(),
+        let mut list = match old {
+            Some(old) => unmarked(old, mark)?,
             None => Vec::new(),
         };
         list.push(pretty(value, path.len() + 1));
-        Ok(format!("[\n{indent}{}\n{}]", list.join(&format!(",\n{indent}")), "  ".repeat(path.len())))
+        Ok(joined(&list, path.len()))
     })
+}
+
+/// Takes what bears `mark` out of the list at a path.
+pub(super) fn pull(text: &str, path: &[&str], mark: &str) -> Result<String, String> {
+    match get(text, path) {
+        Some(Value::Array(list)) if list.iter().any(|one| is_marked(one, mark)) => {
+            put(text, path, &|old| Ok(joined(&unmarked(old.unwrap_or("[]"), mark)?, path.len())))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn joined(list: &[String], depth: usize) -> String {
+    if list.is_empty() {
+        return "[]".to_owned();
+    }
+    let indent = "  ".repeat(depth + 1);
+    format!("[\n{indent}{}\n{}]", list.join(&format!(",\n{indent}")), "  ".repeat(depth))
+}
+
+/// Whether an element, or one of its group, is ours.
+fn is_marked(element: &Value, mark: &str) -> bool {
+    let bears = |text: Option<&Value>| text.and_then(Value::as_str).is_some_and(|text| text.contains(mark));
+    let group = element.get("hooks").and_then(Value::as_array);
+    element == mark || bears(element.get("command")) || group.into_iter().flatten().any(|one| bears(one.get("command")))
+}
+
+/// The elements of a list as they are written, without ours; a group keeps those of its members that are not.
+fn unmarked(list: &str, mark: &str) -> Result<Vec<String>, String> {
+    let mut kept = Vec::new();
+    for element in elements(list)? {
+        let value: Value =
+            serde_json::from_str(element).map_err(|error| format!("an element cannot be read: {error}"))?;
+        if !is_marked(&value, mark) {
+            kept.push(element.to_owned());
+            continue;
+        }
+        let Some(group) = value.get("hooks").and_then(Value::as_array) else { continue };
+        let others: Vec<&Value> = group.iter().filter(|one| !is_marked(one, mark)).collect();
+        if !others.is_empty() {
+            kept.push(set(element, &["hooks"], &serde_json::json!(others))?);
+        }
+    }
+    Ok(kept)
 }
 
 type Made<'a> = &'a dyn Fn(Option<&str>) -> Result<String, String>;
@@ -200,6 +276,37 @@ mod tests {
         let text = "{\"hooks\": {\"Pre\": [ {\"b\":1, \"a\":\"]}\"} , {\"command\": \"old sluice hook\"} ]}}";
         let after = push(text, &["hooks", "Pre"], &json!("sluice hook new"), "sluice hook").unwrap();
         assert!(after.contains("{\"b\":1, \"a\":\"]}\"}") && !after.contains("old sluice"), "{after}");
+    }
+
+    #[test]
+    fn a_group_keeps_what_others_put_into_it() {
+        let text = r#"{"hooks": {"Pre": [{"matcher": "Bash", "hooks": [{"command": "mine"}, {"command": "x # sluice hook y"}]}]}}"#;
+        let ours = json!({"matcher": "*", "hooks": [{"command": "new # sluice hook y"}]});
+        let after = push(text, &["hooks", "Pre"], &ours, "# sluice hook ").unwrap();
+        let read: Value = serde_json::from_str(&after).unwrap();
+        let first = json!({"matcher": "Bash", "hooks": [{"command": "mine"}]});
+        assert_eq!(read["hooks"]["Pre"], json!([first, ours]), "{after}");
+        let after = pull(&after, &["hooks", "Pre"], "# sluice hook ").unwrap();
+        assert_eq!(get(&after, &["hooks", "Pre"]).unwrap(), json!([first]));
+        let own = r#"{"Pre": [{"command": "my-sluice hook runner"}]}"#;
+        assert_eq!(pull(own, &["Pre"], "# sluice hook ").unwrap(), own, "a likeness is not our mark");
+    }
+
+    #[test]
+    fn a_member_taken_out_leaves_the_rest_byte_for_byte() {
+        for (text, path) in [
+            ("{\n  \"a\": 1,\n  \"m\": {\"x\": {}}\n}\n", ["m", "sluice"]),
+            ("{\"m\": {}, \"b\" : [ ]}", ["m", "sluice"]),
+        ] {
+            let with = set(text, &path, &json!({"command": "s"})).unwrap();
+            let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            let back = cut(&with, &path).unwrap();
+            assert_eq!(parsed(&back), parsed(text), "{back}");
+            assert_eq!(cut(&back, &path).unwrap(), back);
+        }
+        let text = "{\n  \"a\": 1,\n  \"m\": {\"x\": {}}\n}\n";
+        assert_eq!(cut(&set(text, &["m", "sluice"], &json!(1)).unwrap(), &["m", "sluice"]).unwrap(), text);
+        assert_eq!(cut("{\"s\": 1, \"b\": 2}", &["s"]).unwrap(), "{\"b\": 2}");
     }
 
     #[test]
