@@ -237,7 +237,7 @@ async fn a_call_made_again_is_the_same_call_while_it_is_on_its_way_and_after_a_r
 
 #[tokio::test]
 async fn a_prefix_does_not_make_a_tool_ours() {
-    let open = open(Plan::default()).await;
+    let open = open(rules("  - {capability: \"custom:*\", tier: blocked}\n")).await;
     let client = Client::newest(&open);
     let asked = |tool: &'static str| {
         let call = client.call("sluice_permission_prompt", json!({"tool_name": tool, "input": {}}), 1);
