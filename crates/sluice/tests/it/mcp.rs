@@ -160,7 +160,7 @@ fn a_tool_that_only_looks_like_one_of_ours_is_put_to_a_person() {
         let evil = bash("s1", "x").replace("Bash", "mcp__sluice__evil__run");
         assert!(hook(&gate, client, &evil, "1ms", &gate.url).1.contains("\"deny\""), "{client}");
     }
-    let asked = gate.json(&["holds", "list"])["data"].to_string();
+    let asked = gate.json(&["holds", "list", "--state", "awaiting_approval"])["data"].to_string();
     assert!(asked.contains("custom:mcp.sluice.evil__run") && asked.contains("custom:mcp.sluice.evil_run"), "{asked}");
 }
 
