@@ -43,6 +43,7 @@ pub async fn amend(gw: &Gateway, by: Actor, question: &Question, arguments: Valu
         mode: Mode::Execute,
         wait_ms: None,
         allow_duplicate: true,
+        named: false,
     };
     let known = Known::on_behalf(gw, old.agent().clone(), session, wish);
     let checked = schema::check(gw, known).await?;

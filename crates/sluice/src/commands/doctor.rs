@@ -32,7 +32,7 @@ const BUILT_AFTER: i64 = 1_767_225_600_000;
 pub(crate) struct Doctor {
     #[command(flatten)]
     which: Which,
-    /// Break this client's hook on purpose and see whether the tool stops
+    /// Find this client's hook, break it on purpose and see whether the tool stops
     #[arg(long, value_enum)]
     client: Option<Agent>,
     /// For machines

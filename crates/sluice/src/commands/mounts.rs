@@ -21,7 +21,7 @@ use crate::watch::{self, Listing};
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
+    before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp --set python=/usr\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
 )]
 pub(crate) struct Mounts {
     #[command(flatten)]

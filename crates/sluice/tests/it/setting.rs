@@ -125,10 +125,14 @@ fn one_file_that_cannot_be_changed_leaves_all_as_they_are() {
     let changed = VSCODE.replace("mine", "mine, changed");
     home.bench.file(".vscode/mcp.json", &changed);
     let run = home.setup("vscode", &["--undo"]);
-    assert_eq!(run.code, 7, "{}", run.stderr);
+    assert_eq!(run.code, 0, "{}", run.stderr);
     assert_eq!(fs::read_to_string(home.bench.path(".vscode/mcp.json")).unwrap(), changed);
-    // And one who took it back by hand is done.
     home.bench.file(".vscode/mcp.json", VSCODE);
-    assert_eq!(home.setup("vscode", &["--undo"]).code, 0);
     assert_eq!(home.files(), before);
+    // And beside ours: only ours goes.
+    assert_eq!(home.setup("vscode", &[]).code, 0);
+    let ours = fs::read_to_string(home.bench.path(".vscode/mcp.json")).unwrap();
+    home.bench.file(".vscode/mcp.json", &ours.replace("mine", "mine, changed"));
+    assert_eq!(home.setup("vscode", &["--undo"]).code, 0);
+    assert_eq!(fs::read_to_string(home.bench.path(".vscode/mcp.json")).unwrap(), changed);
 }

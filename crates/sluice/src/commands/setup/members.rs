@@ -1,29 +1,141 @@
-//! Editing JSON as text: one member is set, everything else keeps its order, spacing, spelling and comments.
+//! Editing JSON as text: one member is set or taken out, everything else keeps its order, spacing, spelling and comments.
 //!
 //! Takes plain JSON, or JSON with comments and trailing commas, which several clients read. Promise: what can be read as
-//! neither is refused, not rewritten.
+//! neither is refused, not rewritten; of a list only what bears our mark is replaced or taken out, also where it stands in
+//! one group with others.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Sets the member at a path, making objects on the way where there are none.
 pub(super) fn set(text: &str, path: &[&str], value: &Value) -> Result<String, String> {
     put(text, path, &|_| Ok(pretty(value, path.len())))
 }
 
-/// Adds an element to the list at a path, or puts it in the place of the first that contains `mark`.
+/// What stands at a path.
+pub(super) fn get(text: &str, path: &[&str]) -> Option<Value> {
+    let read: Value = serde_json::from_str(&plain(text)).ok()?;
+    path.iter().try_fold(&read, |value, key| value.get(key)).cloned()
+}
+
+/// Takes the member at a path out, if it is there.
+pub(super) fn cut(text: &str, path: &[&str]) -> Result<String, String> {
+    if get(text, path).is_none() {
+        return Ok(text.to_owned());
+    }
+    let bare = plain(text);
+    let mut open = bare.find('{').ok_or("the file is not a JSON object")?;
+    let [way @ .., last] = path else { return Err("there is no path".into()) };
+    for key in way {
+        let object = Object::read(&bare, open)?;
+        let member = object.members.iter().find(|member| member.name == *key).ok_or("the path ends too early")?;
+        open = member.start;
+    }
+    let object = Object::read(&bare, open)?;
+    let member = object.members.iter().find(|member| member.name == *last).ok_or("the path ends too early")?;
+    let alone = object.members.len() == 1 && text.get(open..object.close) == bare.get(open..object.close);
+    let edited = if alone {
+        splice(text, open + 1, object.close, "")
+    } else {
+        cut_out(text, member.at, member.end)
+    };
+    checked(edited)
+}
+
+/// Adds an element to the list at a path, in place of what bears `mark`.
 pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Result<String, String> {
     put(text, path, &|old| {
         let (depth, fresh) = (path.len(), pretty(value, path.len() + 1));
         let Some(old) = old else { return Ok(format!("[\n{0}{fresh}\n{1}]", space(depth + 1), space(depth))) };
-        let plain = plain(old);
-        let elements = elements(&plain)?;
-        let is_ours = |(start, end): &&(usize, usize)| old.get(*start..*end).is_some_and(|one| one.contains(mark));
-        if let Some((start, end)) = elements.iter().find(is_ours) {
-            return Ok(splice(old, *start, *end, &fresh));
+        let ours = Ours::of(old, mark)?;
+        // The last of ours is where the fresh one goes; the others go.
+        let (mut list, mut rest) = (old.to_owned(), ours.whole.as_slice());
+        let kept = rest.split_first().map(|(first, others)| {
+            rest = others;
+            *first
+        });
+        let mut edits: Vec<(usize, usize, Option<String>)> = rest.iter().map(|(start, end)| (*start, *end, None)).collect();
+        edits.extend(ours.shared.into_iter().map(|(start, end, left)| (start, end, Some(left))));
+        edits.extend(kept.map(|(start, end)| (start, end, Some(fresh.clone()))));
+        list = edited(&list, edits);
+        if kept.is_some() {
+            return Ok(list);
         }
-        let close = plain.rfind(']').ok_or("what stands there is not a list")?;
-        Ok(append(old, (elements.last().map(|(_, end)| *end), 0, close), &fresh, depth + 1))
+        let bare = plain(&list);
+        let last = elements(&bare)?.last().map(|(_, end)| *end);
+        let close = bare.rfind(']').ok_or("what stands there is not a list")?;
+        Ok(append(&list, (last, 0, close), &fresh, depth + 1))
     })
+}
+
+/// Takes what bears `mark` out of the list at a path.
+pub(super) fn pull(text: &str, path: &[&str], mark: &str) -> Result<String, String> {
+    match get(text, path) {
+        Some(Value::Array(list)) if list.iter().any(|one| is_marked(one, mark)) => put(text, path, &|old| {
+            let old = old.unwrap_or("[]");
+            let ours = Ours::of(old, mark)?;
+            if ours.is_all {
+                return Ok("[]".to_owned());
+            }
+            let mut edits: Vec<(usize, usize, Option<String>)> =
+                ours.whole.iter().map(|(start, end)| (*start, *end, None)).collect();
+            edits.extend(ours.shared.into_iter().map(|(start, end, left)| (start, end, Some(left))));
+            Ok(edited(old, edits))
+        }),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Puts texts in the place of others, or takes those out.
+fn edited(text: &str, mut edits: Vec<(usize, usize, Option<String>)>) -> String {
+    // From the end on, so that every place is still where it was found.
+    edits.sort_unstable_by_key(|(start, ..)| std::cmp::Reverse(*start));
+    edits.into_iter().fold(text.to_owned(), |text, (start, end, with)| match with {
+        Some(with) => splice(&text, start, end, &with),
+        None => cut_out(&text, start, end),
+    })
+}
+
+/// What of a list is ours.
+struct Ours {
+    /// Elements that are nothing but ours.
+    whole: Vec<(usize, usize)>,
+    /// Groups that others are in, too, and what is left of them.
+    shared: Vec<(usize, usize, String)>,
+    /// Whether there is nothing else.
+    is_all: bool,
+}
+
+impl Ours {
+    fn of(list: &str, mark: &str) -> Result<Self, String> {
+        let bare = plain(list);
+        let all = elements(&bare)?;
+        let mut ours = Self { whole: Vec::new(), shared: Vec::new(), is_all: false };
+        for (start, end) in &all {
+            let element = bare.get(*start..*end).unwrap_or_default();
+            let value: Value =
+                serde_json::from_str(element).map_err(|error| format!("an element cannot be read: {error}"))?;
+            if !is_marked(&value, mark) {
+                continue;
+            }
+            let group = value.get("hooks").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let others: Vec<&Value> = group.iter().filter(|one| !is_marked(one, mark)).collect();
+            if others.is_empty() {
+                ours.whole.push((*start, *end));
+            } else {
+                let written = list.get(*start..*end).unwrap_or_default();
+                ours.shared.push((*start, *end, set(written, &["hooks"], &json!(others))?));
+            }
+        }
+        ours.is_all = ours.whole.len() == all.len();
+        Ok(ours)
+    }
+}
+
+/// Whether an element, or one of its group, is ours.
+fn is_marked(element: &Value, mark: &str) -> bool {
+    let bears = |text: Option<&Value>| text.and_then(Value::as_str).is_some_and(|text| text.contains(mark));
+    let group = element.get("hooks").and_then(Value::as_array);
+    element == mark || bears(element.get("command")) || group.into_iter().flatten().any(|one| bears(one.get("command")))
 }
 
 type Made<'a> = &'a dyn Fn(Option<&str>) -> Result<String, String>;
@@ -37,7 +149,10 @@ fn put(text: &str, path: &[&str], made: Made<'_>) -> Result<String, String> {
         Err(error) => return Err(format!("the file is not JSON: {error}")),
     }
     let open = bare.find('{').ok_or("the file is not a JSON object")?;
-    let edited = within((text, &bare), open, path, 1, made)?;
+    checked(within((text, &bare), open, path, 1, made)?)
+}
+
+fn checked(edited: String) -> Result<String, String> {
     serde_json::from_str::<Value>(&plain(&edited)).map_err(|error| format!("the edit went wrong: {error}"))?;
     Ok(edited)
 }
@@ -52,13 +167,13 @@ fn within(
 ) -> Result<String, String> {
     let [key, rest @ ..] = path else { return Err("there is no path".into()) };
     let object = Object::read(bare, open)?;
-    let Some((_, start, end)) = object.members.iter().find(|(name, ..)| name == key) else {
+    let Some(Member { start, end, .. }) = object.members.iter().find(|member| member.name == *key) else {
         let mut fresh = made(None)?;
         for (n, key) in rest.iter().enumerate().rev() {
             fresh = format!("{{\n{}{}: {fresh}\n{}}}", space(depth + n + 1), Value::from(*key), space(depth + n));
         }
         let member = format!("{}: {fresh}", Value::from(*key));
-        let last = object.members.last().map(|(_, _, end)| *end);
+        let last = object.members.last().map(|member| member.end);
         return Ok(append(text, (last, open, object.close), &member, depth));
     };
     let old = text.get(*start..*end).unwrap_or_default();
@@ -69,6 +184,19 @@ fn within(
         return Err(format!("`{key}` is not an object there"));
     }
     within((text, bare), *start, rest, depth + 1, made)
+}
+
+/// Takes an entry out with its comma; comments around it stay.
+fn cut_out(text: &str, start: usize, end: usize) -> String {
+    let words = without_comments(text);
+    let behind = blank(&words, end);
+    let before = text.get(..start).unwrap_or_default().trim_end().len();
+    if words.as_bytes().get(behind) == Some(&b',') {
+        return splice(text, start, blank(text, behind + 1), "");
+    }
+    let comma = words.get(..start).and_then(|words| words.trim_end().strip_suffix(',')).map(str::len);
+    let without = splice(text, before, end, "");
+    comma.map_or_else(|| without.clone(), |comma| splice(&without, comma, comma + 1, ""))
 }
 
 /// Adds to what stands between two brackets. Comments after the last entry stay with it.
@@ -201,10 +329,18 @@ fn elements(list: &str) -> Result<Vec<(usize, usize)>, String> {
     }
 }
 
-/// An object's members, with where their values start and end.
+/// An object's members.
 struct Object {
-    members: Vec<(String, usize, usize)>,
+    members: Vec<Member>,
     close: usize,
+}
+
+/// One of them: where its name begins, and where its value begins and ends.
+struct Member {
+    name: String,
+    at: usize,
+    start: usize,
+    end: usize,
 }
 
 impl Object {
@@ -215,12 +351,12 @@ impl Object {
             if text.as_bytes().get(at) == Some(&b'}') {
                 return Ok(Self { members, close: at });
             }
-            let end = value_end(text, at)?;
-            let key: String = serde_json::from_str(text.get(at..end).unwrap_or_default())
+            let named = value_end(text, at)?;
+            let name: String = serde_json::from_str(text.get(at..named).unwrap_or_default())
                 .map_err(|_| "a member has no name".to_owned())?;
-            let start = blank(text, blank(text, end) + 1);
+            let start = blank(text, blank(text, named) + 1);
             let end = value_end(text, start)?;
-            members.push((key, start, end));
+            members.push(Member { name, at, start, end });
             at = blank(text, end);
             if text.as_bytes().get(at) == Some(&b',') {
                 at += 1;
@@ -309,6 +445,37 @@ mod tests {
         let text = "{\"hooks\": {\"Pre\": [ {\"b\":1, \"a\":\"]}\"} , {\"command\": \"old sluice hook\"} ]}}";
         let after = push(text, &["hooks", "Pre"], &json!("sluice hook new"), "sluice hook").unwrap();
         assert!(after.contains("{\"b\":1, \"a\":\"]}\"}") && !after.contains("old sluice"), "{after}");
+    }
+
+    #[test]
+    fn a_group_keeps_what_others_put_into_it() {
+        let text = r#"{"hooks": {"Pre": [{"matcher": "Bash", "hooks": [{"command": "mine"}, {"command": "x # sluice hook y"}]}]}}"#;
+        let ours = json!({"matcher": "*", "hooks": [{"command": "new # sluice hook y"}]});
+        let after = push(text, &["hooks", "Pre"], &ours, "# sluice hook ").unwrap();
+        let read: Value = serde_json::from_str(&after).unwrap();
+        let first = json!({"matcher": "Bash", "hooks": [{"command": "mine"}]});
+        assert_eq!(read["hooks"]["Pre"], json!([first, ours]), "{after}");
+        let after = pull(&after, &["hooks", "Pre"], "# sluice hook ").unwrap();
+        assert_eq!(get(&after, &["hooks", "Pre"]).unwrap(), json!([first]));
+        let own = r#"{"Pre": [{"command": "my-sluice hook runner"}]}"#;
+        assert_eq!(pull(own, &["Pre"], "# sluice hook ").unwrap(), own, "a likeness is not our mark");
+    }
+
+    #[test]
+    fn a_member_taken_out_leaves_the_rest_byte_for_byte() {
+        for (text, path) in [
+            ("{\n  \"a\": 1,\n  \"m\": {\"x\": {}}\n}\n", ["m", "sluice"]),
+            ("{\"m\": {}, \"b\" : [ ]}", ["m", "sluice"]),
+        ] {
+            let with = set(text, &path, &json!({"command": "s"})).unwrap();
+            let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            let back = cut(&with, &path).unwrap();
+            assert_eq!(parsed(&back), parsed(text), "{back}");
+            assert_eq!(cut(&back, &path).unwrap(), back);
+        }
+        let text = "{\n  \"a\": 1,\n  \"m\": {\"x\": {}}\n}\n";
+        assert_eq!(cut(&set(text, &["m", "sluice"], &json!(1)).unwrap(), &["m", "sluice"]).unwrap(), text);
+        assert_eq!(cut("{\"s\": 1, \"b\": 2}", &["s"]).unwrap(), "{\"b\": 2}");
     }
 
     #[test]
