@@ -14,6 +14,7 @@ mod login;
 mod marks;
 mod own;
 mod personal;
+mod pieces;
 mod sums;
 mod views;
 
@@ -30,6 +31,7 @@ use bytes::cut;
 use marks::{Marks, Place};
 use own::Own;
 use personal::Personal;
+use pieces::Trail;
 
 /// How many decoders may lie on top of each other.
 const DEPTH: usize = 3;
@@ -201,13 +203,19 @@ impl Scanner {
     /// Scans everything that would leave together.
     #[must_use]
     pub fn scan(&self, parts: &[Part<'_>], scope: Scope, live: &LiveSecrets) -> Report {
-        let mut walk = Walk { scanner: self, scope, live, personal: Personal::default(), report: Report::default() };
+        let mut walk = Walk {
+            scanner: self,
+            scope,
+            live,
+            personal: Personal::default(),
+            report: Report::default(),
+            trail: live.trail(),
+            told: Vec::new(),
+        };
         for part in parts {
             walk.part(part);
         }
-        if parts.len() > 1 {
-            walk.joined(parts);
-        }
+        walk.joined(parts);
         walk.finish()
     }
 }
@@ -253,6 +261,10 @@ struct Walk<'a> {
     live: &'a LiveSecrets,
     personal: Personal,
     report: Report,
+    /// Pieces of secrets that were seen.
+    trail: Trail,
+    /// Secrets that were found already.
+    told: Vec<&'a str>,
 }
 
 /// Where something was found already, in order, each with the farthest end so far.
@@ -285,7 +297,7 @@ struct Source<'a> {
     addressees: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn part(&mut self, part: &Part<'_>) {
         let text = part.text.as_bytes();
         let mut source =
@@ -299,19 +311,21 @@ impl Walk<'_> {
             }
             None => self.look(text, text, &mut source),
         }
+        self.live.edges(text, &mut self.trail);
         let mut room = ROOM.max(text.len().saturating_mul(4));
         self.views(text, text, &mut source, (DEPTH, &mut room));
     }
 
     /// Looks at one text. `whole` is what the hash is taken of.
     fn look(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>) {
-        for seen in self.live.look(text) {
+        let kept = source.view.clone();
+        for seen in self.live.look(text, &mut self.trail) {
+            self.told.push(seen.secret);
+            source.view = format!("{}/{}", seen.secret, seen.form);
             let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-            let view = format!("{}/{}", seen.secret, seen.form);
-            let kept = std::mem::replace(&mut source.view, view);
             self.found(place, Weight::Block, whole, source);
-            source.view = kept;
         }
+        source.view = kept;
         let own: Vec<(String, usize, usize)> = self
             .scanner
             .own
@@ -413,21 +427,23 @@ impl Walk<'_> {
         let mut places = Vec::new();
         self.scanner.marks.tokens(&text, &mut places, |_, _| {});
         places.retain(|place| crosses(place.start, place.end));
-        let mut source = Source { name: "(joined)", view: "joined".into(), hash: None, addressees: false };
+        let (name, whole) = match parts {
+            [only] => (&*only.name, only.text.as_bytes()),
+            _ => ("(joined)", text.as_slice()),
+        };
+        let mut source = Source { name, view: "joined".into(), hash: None, addressees: false };
         for place in places {
-            self.found(place, Weight::Block, &text, &mut source);
+            self.found(place, Weight::Block, whole, &mut source);
         }
-        if self.live.is_empty() {
-            return;
-        }
-        // The vault's secrets are also looked for without blanks and line ends.
-        let squeezed: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        for (view, text) in [("joined", &text), ("squeezed", &squeezed)] {
-            for seen in self.live.look(text) {
-                source.view = format!("{view}/{}/{}", seen.secret, seen.form);
-                let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-                self.found(place, Weight::Block, text, &mut source);
-            }
+        // The vault's secrets are also looked for in pieces, wherever those stand.
+        let trail = std::mem::take(&mut self.trail);
+        let (live, told) = (self.live, std::mem::take(&mut self.told));
+        let met = live.look(&text, &mut Trail::default()).into_iter().map(|seen| ("joined", seen));
+        let pieced = live.pieced(&trail).map(|seen| ("pieces", seen));
+        for (how, seen) in met.chain(pieced).filter(|(_, seen)| !told.contains(&seen.secret)) {
+            source.view = format!("{how}/{}/{}", seen.secret, seen.form);
+            let place = Place { id: "vault.live", start: seen.start, end: seen.end };
+            self.found(place, Weight::Block, whole, &mut source);
         }
     }
 

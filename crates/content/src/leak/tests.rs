@@ -158,6 +158,50 @@ fn a_key_split_across_parts_is_found_and_honest_parts_are_not_glued() {
     assert!(scan(&honest, Scope::Service).findings.is_empty());
 }
 
+fn vault(secret: &str, parts: &[Part<'_>]) -> bool {
+    let live = LiveSecrets::new([("mail", secret)]).unwrap();
+    let report = Scanner::new(&Settings::default()).unwrap().scan(parts, Scope::Service, &live);
+    report.findings.iter().any(|finding| finding.pattern == "vault.live" && finding.weight == Weight::Block)
+}
+
+#[test]
+fn a_secret_of_the_vault_does_not_leave_in_halves_whatever_the_order_of_the_fields() {
+    let secret = noise(ALNUM, 30);
+    let (one, two) = secret.split_at(14);
+    let long = format!("{}{two}{}", "word after word ".repeat(200), " and so on".repeat(200));
+    for parts in [
+        [Part::new("body", two), Part::new("subject", one)],
+        [Part::new("body", long.as_str()), Part::new("subject", one)],
+        [Part::new("body", "nothing"), Part::new("note", format!("{two} first, then {one}"))],
+    ] {
+        assert!(vault(&secret, &parts), "{:?}", parts.iter().map(|part| &part.name).collect::<Vec<_>>());
+    }
+    let encoded = STANDARD.encode(&secret);
+    let (one, two) = encoded.split_at(18);
+    assert!(vault(&secret, &[Part::new("body", two), Part::new("subject", one)]), "halves of its base64");
+}
+
+#[test]
+fn blanks_and_line_ends_inside_do_not_hide_a_secret_of_the_vault() {
+    let secret = noise(ALNUM, 24);
+    let spaced: String = secret.chars().flat_map(|letter| [letter, ' ']).collect();
+    let thin: String = secret.chars().flat_map(|letter| [letter, '\u{2009}']).collect();
+    let (one, two) = secret.split_at(9);
+    for text in [spaced, thin, format!("{one}\n{two}")] {
+        assert!(vault(&secret, &[Part::new("body", text.as_str())]));
+        let long = format!("{}{text}{}", "word after word ".repeat(100), " and so on".repeat(100));
+        assert!(vault(&secret, &[Part::new("body", long), Part::new("subject", "hello")]));
+    }
+}
+
+#[test]
+fn the_common_beginning_of_a_secret_is_none() {
+    let secret = format!("https://hooks.chat.example/services/{}", noise(ALNUM, 30));
+    let said = "Hooks start with https://hooks.chat.example/services/ and are made in the settings.";
+    assert!(!vault(&secret, &[Part::new("body", said), Part::new("subject", "hooks.chat.example")]));
+    assert!(vault(&secret, &[Part::new("body", secret.as_str())]));
+}
+
 #[test]
 fn the_key_of_a_field_is_read_with_its_value() {
     let value = serde_json::json!({"login": {"password": "tr0ub4dor"}, "note": "tr0ub4dor"});
