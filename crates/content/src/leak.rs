@@ -15,6 +15,7 @@ mod marks;
 mod own;
 mod personal;
 mod pieces;
+mod spoken;
 mod sums;
 mod views;
 
@@ -227,6 +228,7 @@ pub fn describe(id: &str) -> &'static str {
         "generic.assigned" => "random value behind the name of a secret",
         "generic.vendor" => "random value beside the name of a vendor",
         "generic.password" => "password",
+        spoken::PASSCODE => "passcode of a meeting",
         "url.login" => "login in an address",
         "aws.secret" => "AWS secret access key",
         "vault.live" => "secret of the vault",
@@ -326,15 +328,8 @@ impl<'a> Walk<'a> {
             self.found(place, Weight::Block, whole, source);
         }
         source.view = kept;
-        let own: Vec<(String, usize, usize)> = self
-            .scanner
-            .own
-            .look(text)
-            .map(|place| (place.id.to_owned(), place.start, place.end))
-            .take(ENOUGH)
-            .collect();
-        for (id, start, end) in &own {
-            self.found(Place { id, start: *start, end: *end }, Weight::Block, whole, source);
+        for place in self.scanner.own.look(text) {
+            self.found(place, Weight::Block, whole, source);
         }
         let mut places = Vec::new();
         let mut judged = Vec::new();
@@ -347,7 +342,12 @@ impl<'a> Walk<'a> {
         judged.retain(|guess: &Place<'_>| !taken.touches(guess.start, guess.end));
         places.append(&mut judged);
         for place in places {
-            self.found(place, Weight::Block, whole, source);
+            let weight = match (self.scope, place.id) {
+                // What an invitation or a link to a file is made of: whom it is meant for, a person knows.
+                (Scope::Service, spoken::PASSCODE | "aws.presigned") => Weight::Flag,
+                _ => Weight::Block,
+            };
+            self.found(place, weight, whole, source);
         }
         let from = self.personal.places.len();
         let mut personal = std::mem::take(&mut self.personal);
@@ -358,10 +358,7 @@ impl<'a> Walk<'a> {
             personal.people = before;
         }
         for place in personal.places.split_off(from.min(personal.places.len())) {
-            let ours = matches!(place.id, "pii.phone" | "pii.snowflake")
-                && self.scanner.own.has_number(cut(text, place.start, place.end));
             let (id, weight) = match (self.scope, place.id) {
-                _ if ours => ("own.identifier", Weight::Block),
                 (Scope::Proxy, id) => (id, Weight::Block),
                 // What people send each other all day, and what opens their accounts.
                 (Scope::Service, id @ ("pii.card" | "pii.ssn")) => (id, Weight::Flag),

@@ -220,6 +220,57 @@ fn personal_data_blocks_in_proxies_and_asks_only_about_many_people_elsewhere() {
     assert!(!scan(&[Part::new("to", many.as_str())], Scope::Service).asks(), "addressees are not content");
 }
 
+fn weight(text: &str) -> Option<Weight> {
+    scan(&[Part::new("body", text)], Scope::Service).weight().filter(|weight| *weight > Weight::Note)
+}
+
+#[test]
+fn an_invitation_to_a_meeting_asks_a_person_and_is_not_refused() {
+    let link = "https://us02web.zoom.us/j/85012345678?pwd=Q1ZkR3h1T2pWbE5hWmM4bVlwVDNzSDA5";
+    for text in [
+        format!("Join here: {link}"),
+        format!("Join Zoom Meeting\n{link}\n\nMeeting ID: 850 1234 5678\nPasscode: aB3dE9\n"),
+        "https://acme.webex.com/meet/ana\nMeeting password: pJx3Gm2Vt99 (from phones)".to_owned(),
+        "https://teams.microsoft.com/l/meetup-join/19\nMeeting ID: 394 412\nPasscode: aB3dE9".to_owned(),
+    ] {
+        assert_eq!(weight(&text), Some(Weight::Flag), "{text}");
+    }
+    assert_eq!(weight("Passcode: aB3dE9"), Some(Weight::Block), "without its meeting it may be any");
+    let other = format!("{link}\nthe root password of the server: pJx3Gm2Vt99");
+    assert_eq!(weight(&other), Some(Weight::Block), "a link beside it does not make it a passcode");
+}
+
+#[test]
+fn keys_for_pages_and_logins_of_manuals_are_no_secrets() {
+    let noise = noise(ALNUM, 30);
+    for text in [
+        format!("Stripe('pk_live_{noise}')"),
+        format!("publishable_key = \"pk_test_{noise}\""),
+        "DATABASE_URL: postgres://postgres:postgres@localhost:5432/app".to_owned(),
+    ] {
+        assert_eq!(weight(&text), None, "{text}");
+    }
+    assert_eq!(weight(&format!("sk_live_{noise}")), Some(Weight::Block));
+}
+
+#[test]
+fn passwords_in_prose_tables_and_other_languages_are_found() {
+    let hex = noise(HEX, 32);
+    for text in [
+        "Passwort: Hx7!pQz93".to_owned(),
+        "密码：Hx7!pQz93".to_owned(),
+        "mot de passe : Hx7!pQz93".to_owned(),
+        "Log in with password Winter2024!xk please".to_owned(),
+        "<tr><td>Password</td><td>Hx7!pQz93</td></tr>".to_owned(),
+        format!("the API key is {hex}"),
+        key("ntn_", ALNUM, 46),
+    ] {
+        assert_eq!(weight(&text), Some(Weight::Block), "{text}");
+    }
+    let signed = format!("https://b.s3.example/x?X-Amz-Credential=AKIA{}%2F20240101%2Fs3", self::noise(UPPER, 16));
+    assert_eq!(weight(&signed), Some(Weight::Flag), "a signed link asks");
+}
+
 #[test]
 fn the_words_of_the_seed_block_everywhere() {
     for text in ["see /data/.openclaw/x", "in memory/owner/notes", "read SOUL.md first", "MEMORY.md", "openclaw.json"] {
