@@ -42,6 +42,8 @@ const ROOM: usize = 64 << 10;
 const JOINED: usize = 256 << 10;
 /// A text this short is read together with the key it stands under.
 const LABELLED: usize = 256;
+/// How a part is named that is the name of a key.
+const KEY: &str = "(key ";
 /// More findings than this say nothing new.
 const ENOUGH: usize = 32;
 
@@ -116,6 +118,12 @@ impl<'a> Part<'a> {
     #[must_use]
     pub fn under(self, key: &'a str) -> Self {
         Self { key: Some(key), ..self }
+    }
+
+    /// Whether it has this name and is this text and nothing else.
+    #[must_use]
+    pub fn is(&self, name: &str, text: &str) -> bool {
+        self.name == name && self.text == text
     }
 
     /// Whether it names those a message goes to, who are no personal data in it.
@@ -402,7 +410,7 @@ impl<'a> Walk<'a> {
     /// Looks for what was split: all parts as one text, without anything between them.
     fn joined(&mut self, parts: &[Part<'_>]) {
         let (mut text, mut seams) = (Vec::new(), Vec::new());
-        for part in parts.iter().filter(|part| !part.text.is_empty()) {
+        for part in parts.iter().filter(|part| !part.text.is_empty() && !part.name.starts_with(KEY)) {
             let piece = part.text.as_bytes();
             if text.len() + piece.len().min(2 * LABELLED) > JOINED {
                 break;
@@ -488,6 +496,12 @@ impl<'a> Walk<'a> {
                 weight: Weight::Flag,
             };
             self.report.findings.push(finding);
+        }
+        // A key that must not be told stands in the paths of what lies below it.
+        if self.report.findings.iter().any(|finding| finding.field.starts_with(KEY)) {
+            for finding in self.report.findings.iter_mut().filter(|finding| !finding.field.starts_with('(')) {
+                "(value)".clone_into(&mut finding.field);
+            }
         }
         self.report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         self.report

@@ -289,6 +289,20 @@ fn no_finding_holds_what_was_found() {
 }
 
 #[test]
+fn the_name_of_a_key_is_looked_at_and_never_told() {
+    let secret = "kP9xQ2vLm7Zt";
+    let live = LiveSecrets::new([("crm", secret.as_bytes())]).unwrap();
+    let value = serde_json::json!({"value": {secret: "x", "other": {"deep": {secret: key("ghp_", ALNUM, 36)}}}});
+    let report = Scanner::new(&Settings::default()).unwrap().scan(&parts_of("", &value), Scope::Service, &live);
+    let shown = format!("{report:?}");
+    assert!(report.blocks() && !shown.contains(secret), "{shown}");
+    let mut fields: Vec<&str> = report.findings.iter().map(|finding| finding.field.as_str()).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    assert_eq!(fields, ["(key 2)", "(key 5)", "(value)"]);
+}
+
+#[test]
 fn hostile_lengths_end_quickly() {
     let long = 200_000;
     for text in [
