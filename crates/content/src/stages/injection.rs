@@ -76,9 +76,12 @@ fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding
     }
 }
 
+/// Whether a way of moving letters shows, what it is called, and what undoes it.
+type Way = (bool, Carrier, fn(&str) -> String);
+
 /// What a text says if its letters are put back, as far as its commonest words show that they were moved.
 fn turned<'a>(reading: &Reading, text: &'a str) -> impl Iterator<Item = Surface> + use<'a> {
-    let ways: [(bool, Carrier, fn(&str) -> String); 4] = [
+    let ways: [Way; 4] = [
         (reading.turned, Carrier::Rot13, rot13),
         (reading.backwards, Carrier::Reversed, reversed),
         (reading.moved, Carrier::Cipher, caesar),
