@@ -129,7 +129,7 @@ async fn latest(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
 async fn cancel(handler: &Handler, guest: &Guest, arguments: &JsonObject) -> Result<CallToolResult, No> {
     let call = named(arguments)?;
     let gw = &handler.gw;
-    calls::own(gw, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+    calls::own(&gw.store, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
     let hold = hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?;
     let words = format!("`{}` is cancelled: nothing was sent.", hold.action.capability());
     let value = json!({"status": "cancelled", "call_id": call, "buffer_id": hold.id});
