@@ -209,3 +209,13 @@ fn a_worker_reads_what_comes_from_outside_and_says_what_it_found() {
     let (said, texts) = read("text/plain", b"PK\x03\x04\0\0\0\0", None);
     assert!(said["refused"].as_str().unwrap().starts_with("size.") && texts.is_empty(), "{said}");
 }
+
+/// Decision 0021: half of a worker's life was correcting pointers.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn the_program_is_linked_at_a_fixed_address() {
+    const FIXED: u16 = 2;
+    let program = std::fs::read(env!("CARGO_BIN_EXE_sluice")).unwrap();
+    assert_eq!(&program[..4], b"\x7fELF");
+    assert_eq!(u16::from_le_bytes([program[16], program[17]]), FIXED, "the type in its head");
+}
