@@ -378,7 +378,7 @@ impl Argument {
             Kind::Integer => ParamKind::Integer,
             Kind::Boolean => ParamKind::Boolean,
         };
-        Param { name: name.to_owned(), kind, required: self.required, target: relation == Some(name), object: false }
+        Param { required: self.required, target: relation == Some(name), ..Param::new(name, kind) }
     }
 
     fn schema(&self) -> Value {

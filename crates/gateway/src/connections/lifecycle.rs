@@ -10,7 +10,7 @@ use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, ServiceName};
-use sluice_store::{Connection as Row, ConnectionMove, NewConnection, StoreError};
+use sluice_store::{Connection as Row, ConnectionMove, NewConnection, Store, StoreError};
 
 use super::answer::{SyncNo, Why};
 use super::job::Errand;
@@ -28,10 +28,10 @@ impl Connections {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn list(&self) -> Result<Vec<ConnectionView>, No> {
+    pub async fn list(&self, store: &Store) -> Result<Vec<ConnectionView>, No> {
         let mut list = Vec::new();
-        for row in self.ground.store.connections().await? {
-            list.push(self.view(row).await?);
+        for row in store.connections().await? {
+            list.push(self.view(store, row).await?);
         }
         Ok(list)
     }
@@ -41,7 +41,7 @@ impl Connections {
     /// # Errors
     /// When there is none of this name.
     pub async fn show(&self, name: &ServiceName) -> Result<ConnectionView, No> {
-        self.view(self.row(name).await?).await
+        self.view(&self.ground.store, self.row(name).await?).await
     }
 
     /// Where a connection is reached and signed in to.
@@ -97,7 +97,7 @@ impl Connections {
                 }
             }
         }
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// The credential is in the vault: the account is looked up, its copy begins, its capabilities are offered.
@@ -126,10 +126,10 @@ impl Connections {
         if line.manifest.foreign.is_some() {
             // There is nothing to copy.
             self.copied(&line).await?;
-            return self.view(line.row()).await;
+            return self.view(&self.ground.store, line.row()).await;
         }
         self.want(&line);
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Stops copying and sending for a while. What is copied stays readable.
@@ -140,7 +140,7 @@ impl Connections {
         let line = self.line(name).await?;
         let row = self.step(name, ConnectionStep::Pause, None, by).await?;
         line.keep(row.clone());
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Goes on.
@@ -152,7 +152,7 @@ impl Connections {
         let row = self.step(name, ConnectionStep::Resume, None, by).await?;
         line.keep(row.clone());
         self.want(&line);
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Looks whether the service is there and takes our credential. Changes nothing.

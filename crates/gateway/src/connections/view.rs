@@ -4,7 +4,7 @@ use serde::Serialize;
 use sluice_core::hold::HoldState;
 use sluice_core::{CapabilityName, HoldId, ServiceName};
 use sluice_store::replica::Freshness;
-use sluice_store::{Connection as Row, HoldFilter};
+use sluice_store::{Connection as Row, HoldFilter, Store};
 
 use super::{Connections, Line};
 use crate::No;
@@ -110,7 +110,7 @@ pub struct Tested {
 }
 
 impl Connections {
-    pub(super) async fn view(&self, row: Row) -> Result<ConnectionView, No> {
+    pub(super) async fn view(&self, store: &Store, row: Row) -> Result<ConnectionView, No> {
         let line = self.known(&row.name);
         let line = line.as_deref();
         let (mut pending, mut in_doubt, mut dead) = (0, 0, 0);
@@ -129,7 +129,7 @@ impl Connections {
             ],
             ..HoldFilter::default()
         };
-        for hold in self.ground.store.holds_page(filter, None, COUNTED).await? {
+        for hold in store.holds_page(filter, None, COUNTED).await? {
             match hold.state {
                 HoldState::InDoubt { .. } | HoldState::NeedsHuman { .. } => in_doubt += 1,
                 HoldState::Dead { .. } => dead += 1,

@@ -164,7 +164,7 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
 
 /// Every service that is, was or can be connected.
 pub(super) async fn all(gw: &Gateway) -> Result<Vec<ConnectionView>, No> {
-    let mut list = gw.connections.list().await?;
+    let mut list = gw.connections.list(&gw.store).await?;
     for account in &gw.config.services.connections.0 {
         if !list.iter().any(|known| known.name == account.name) {
             list.push(available(gw, account));

@@ -74,7 +74,7 @@ pub(super) async fn make(
         wish.named = true;
     }
     let before = match resumed.or_else(|| named.as_ref().and_then(|named| handler.recent.find(named))) {
-        Some(call) => calls::own(gw, call, Some(&guest.agent)).await.ok().flatten(),
+        Some(call) => calls::own(&gw.store, call, Some(&guest.agent)).await.ok().flatten(),
         None => None,
     };
     if resumed.is_some() && before.is_none() {
@@ -82,7 +82,7 @@ pub(super) async fn make(
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     }
     let told = match before {
-        Some(hold) => answer::tell(gw, hold.call, &hold).await,
+        Some(hold) => answer::tell(&gw.store, hold.call, &hold).await,
         None => {
             let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
             corridor::walk(gw, knock).await

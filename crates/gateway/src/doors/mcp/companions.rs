@@ -124,7 +124,7 @@ async fn latest(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
 async fn cancel(handler: &Handler, guest: &Guest, arguments: &JsonObject) -> Result<CallToolResult, No> {
     let call = named(arguments)?;
     let gw = &handler.gw;
-    let found = calls::own(gw, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+    let found = calls::own(&gw.store, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
     let hold = match found.state {
         // Stopped before: there is nothing to be late for.
         HoldState::Cancelled { .. } => found,

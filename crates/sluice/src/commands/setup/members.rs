@@ -33,11 +33,7 @@ pub(super) fn cut(text: &str, path: &[&str]) -> Result<String, String> {
     let object = Object::read(&bare, open)?;
     let member = object.members.iter().find(|member| member.name == *last).ok_or("the path ends too early")?;
     let alone = object.members.len() == 1 && text.get(open..object.close) == bare.get(open..object.close);
-    let edited = if alone {
-        splice(text, open + 1, object.close, "")
-    } else {
-        cut_out(text, member.at, member.end)
-    };
+    let edited = if alone { splice(text, open + 1, object.close, "") } else { cut_out(text, member.at, member.end) };
     checked(edited)
 }
 
@@ -53,7 +49,8 @@ pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Resu
             rest = others;
             *first
         });
-        let mut edits: Vec<(usize, usize, Option<String>)> = rest.iter().map(|(start, end)| (*start, *end, None)).collect();
+        let mut edits: Vec<(usize, usize, Option<String>)> =
+            rest.iter().map(|(start, end)| (*start, *end, None)).collect();
         edits.extend(ours.shared.into_iter().map(|(start, end, left)| (start, end, Some(left))));
         edits.extend(kept.map(|(start, end)| (start, end, Some(fresh.clone()))));
         list = edited(&list, edits);
