@@ -119,7 +119,7 @@ enum Engine {
         shared: Arc<Mutex<SqliteTx>>,
         clock: Arc<dyn Clock>,
     },
-    File(SqliteFile),
+    File(Box<SqliteFile>),
     /// A file somebody else may be writing: for export and inspection.
     ReadOnly(Mutex<SqliteTx>),
     /// A server: the connections of ordinary work, and those of the stop lane under a log of their own.
@@ -165,7 +165,7 @@ impl Store {
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
-        Ok(Self::on(node, Engine::File(file), last_alive))
+        Ok(Self::on(node, Engine::File(Box::new(file)), last_alive))
     }
 
     /// Opens a SQLite file only to read it, whoever else has it open. Nothing can be changed through it.

@@ -132,7 +132,7 @@ fn one_file_that_cannot_be_changed_leaves_all_as_they_are() {
     // And beside ours: only ours goes.
     assert_eq!(home.setup("vscode", &[]).code, 0);
     let ours = fs::read_to_string(home.bench.path(".vscode/mcp.json")).unwrap();
-    home.bench.file(".vscode/mcp.json", &ours.replace("mine", "mine, changed"));
+    home.bench.file(".vscode/mcp.json", ours.replace("mine", "mine, changed"));
     assert_eq!(home.setup("vscode", &["--undo"]).code, 0);
     assert_eq!(fs::read_to_string(home.bench.path(".vscode/mcp.json")).unwrap(), changed);
 }
