@@ -64,7 +64,9 @@ async fn with_writes(gw: &Gateway, card: &Card) -> Result<ApprovalView, No> {
         if let Some(hold) = gw.store.hold(item.hold).await? {
             let targets = gw.store.targets_of(hold.id).await?;
             let reason = gw.store.reason_of(hold.id).await?;
-            writes.push(HoldView { reason, ..HoldView::whole(&hold, targets) });
+            let service = gw.services.for_service(&hold.service).ok();
+            let about = service.map(|service| service.described(&hold.action)).unwrap_or_default();
+            writes.push(HoldView { about, reason, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);
