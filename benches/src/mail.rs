@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime;
 use sluice_core::mail::query::{self, Query};
-use sluice_store::replica::{Batch, Change, Order, Reader, Replica, Search};
+use sluice_store::replica::{Batch, Change, Keeping, Key, Order, Reader, Replica, Search};
 
 use crate::report::{ORDER, Row, Section, Target, figure};
 use crate::rounds::{self, Median};
@@ -73,6 +73,14 @@ pub fn measure() -> anyhow::Result<Section> {
     let fetched = in_turns(&one, |id| get(&ours, id), |id| Ok(bare.one(id)?.1.len()))?;
     rows.push(fetched.row("fetch by id, whole", "bare rusqlite", Target::AtMost(1.5)));
     let size = size_of(&folder.path().join("ours"))?;
+    let (sealed, turning) = encrypted(&folder.path().join("ours"), &folder.path().join("sealed"))?;
+    for (what, asked) in kinds()?.into_iter().filter(|(what, _)| ["rare word", "common word"].contains(what)) {
+        let pair = in_turns(&asked, |one| newest(&sealed, one), |one| newest(&ours, one))?;
+        ensure!(pair.same, "{what}: the encrypted copy did not find the same messages");
+        rows.push(pair.row(&format!("{what}, encrypted"), "the same in the clear", Target::AtMost(2.0)));
+    }
+    let pair = in_turns(&one, |id| get(&sealed, id), |id| get(&ours, id))?;
+    rows.push(pair.row("fetch by id, whole, encrypted", "the same in the clear", Target::AtMost(2.0)));
     let exact = |figure: f64| Median { middle: figure, low: figure, high: figure };
     rows.push(Row {
         what: "size of the copy".into(),
@@ -85,6 +93,7 @@ pub fn measure() -> anyhow::Result<Section> {
     let per_letter = indexing.as_secs_f64() * 1e6 / LETTERS as f64;
     let mut notes = vec![
         format!("{LETTERS} letters, {} of raw mail; parsing and indexing took {} µs of processor time a letter.", megabytes(raw_bytes), figure(per_letter)),
+        format!("Encrypting the whole copy took {} s of processor time.", figure(turning.as_secs_f64())),
         "Both sides show 20 messages; ours with labels, flags and the words found in their place. p99 of 200 different searches a round, on the processor clock.".to_owned(),
     ];
     match peer(folder.path(), &letters, per_letter, common_p50) {
@@ -149,7 +158,7 @@ fn page(letters: &Letters, from: u64) -> (Vec<Change>, u64) {
 }
 
 fn fill(folder: &Path, letters: &Letters) -> anyhow::Result<(Replica, u64, Duration)> {
-    let replica = Replica::open(folder).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let replica = Replica::open(folder, &Keeping::Clear(None)).map_err(|error| anyhow::anyhow!("{error}"))?;
     let (mut raw_bytes, mut spent, mut made) = (0, Duration::ZERO, Duration::ZERO);
     for from in (0..LETTERS).step_by(PAGE as usize) {
         let at = processor();
@@ -166,6 +175,20 @@ fn fill(folder: &Path, letters: &Letters) -> anyhow::Result<(Replica, u64, Durat
     }
     ensure!(replica.count().ok() == Some(LETTERS), "not all letters are in the copy");
     Ok((replica, raw_bytes, spent.saturating_sub(made)))
+}
+
+/// The same copy, encrypted, and what turning it took.
+fn encrypted(ours: &Path, beside: &Path) -> anyhow::Result<(Replica, Duration)> {
+    std::fs::create_dir(beside)?;
+    for entry in std::fs::read_dir(ours)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().ends_with("-shm") {
+            std::fs::copy(entry.path(), beside.join(entry.file_name()))?;
+        }
+    }
+    let at = processor();
+    let sealed = Replica::open(beside, &Keeping::Sealed(Key::new([7; 32]))).map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok((sealed, processor() - at))
 }
 
 fn fill_bare(path: &Path, letters: &Letters) -> anyhow::Result<Bare> {

@@ -39,10 +39,16 @@ pub enum Carrier {
     Leet,
     Reversed,
     Rot13,
+    /// Letters moved by three, or counted from the other end.
+    Cipher,
+    /// Letters of a few words in the wrong order, or one of them missing.
+    Misspelt,
     Base64,
     Base32,
     Hex,
     Binary,
+    /// Bytes as numbers, in tens or in eights.
+    Numbers,
     Percent,
     Entities,
     Escapes,
@@ -72,10 +78,13 @@ impl Carrier {
             | Self::Leet
             | Self::Reversed
             | Self::Rot13
+            | Self::Cipher
+            | Self::Misspelt
             | Self::Base64
             | Self::Base32
             | Self::Hex
             | Self::Binary
+            | Self::Numbers
             | Self::Escapes => true,
         }
     }

@@ -14,6 +14,8 @@ mod login;
 mod marks;
 mod own;
 mod personal;
+mod pieces;
+mod spoken;
 mod sums;
 mod views;
 
@@ -30,6 +32,7 @@ use bytes::cut;
 use marks::{Marks, Place};
 use own::Own;
 use personal::Personal;
+use pieces::Trail;
 
 /// How many decoders may lie on top of each other.
 const DEPTH: usize = 3;
@@ -39,6 +42,8 @@ const ROOM: usize = 64 << 10;
 const JOINED: usize = 256 << 10;
 /// A text this short is read together with the key it stands under.
 const LABELLED: usize = 256;
+/// How a part is named that is the name of a key.
+const KEY: &str = "(key ";
 /// More findings than this say nothing new.
 const ENOUGH: usize = 32;
 
@@ -113,6 +118,12 @@ impl<'a> Part<'a> {
     #[must_use]
     pub fn under(self, key: &'a str) -> Self {
         Self { key: Some(key), ..self }
+    }
+
+    /// Whether it has this name and is this text and nothing else.
+    #[must_use]
+    pub fn is(&self, name: &str, text: &str) -> bool {
+        self.name == name && self.text == text
     }
 
     /// Whether it names those a message goes to, who are no personal data in it.
@@ -201,13 +212,19 @@ impl Scanner {
     /// Scans everything that would leave together.
     #[must_use]
     pub fn scan(&self, parts: &[Part<'_>], scope: Scope, live: &LiveSecrets) -> Report {
-        let mut walk = Walk { scanner: self, scope, live, personal: Personal::default(), report: Report::default() };
+        let mut walk = Walk {
+            scanner: self,
+            scope,
+            live,
+            personal: Personal::default(),
+            report: Report::default(),
+            trail: live.trail(),
+            told: Vec::new(),
+        };
         for part in parts {
             walk.part(part);
         }
-        if parts.len() > 1 {
-            walk.joined(parts);
-        }
+        walk.joined(parts);
         walk.finish()
     }
 }
@@ -219,6 +236,7 @@ pub fn describe(id: &str) -> &'static str {
         "generic.assigned" => "random value behind the name of a secret",
         "generic.vendor" => "random value beside the name of a vendor",
         "generic.password" => "password",
+        spoken::PASSCODE => "passcode of a meeting",
         "url.login" => "login in an address",
         "aws.secret" => "AWS secret access key",
         "vault.live" => "secret of the vault",
@@ -253,6 +271,10 @@ struct Walk<'a> {
     live: &'a LiveSecrets,
     personal: Personal,
     report: Report,
+    /// Pieces of secrets that were seen.
+    trail: Trail,
+    /// Secrets that were found already.
+    told: Vec<&'a str>,
 }
 
 /// Where something was found already, in order, each with the farthest end so far.
@@ -285,7 +307,7 @@ struct Source<'a> {
     addressees: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn part(&mut self, part: &Part<'_>) {
         let text = part.text.as_bytes();
         let mut source =
@@ -299,28 +321,23 @@ impl Walk<'_> {
             }
             None => self.look(text, text, &mut source),
         }
+        self.live.edges(text, &mut self.trail);
         let mut room = ROOM.max(text.len().saturating_mul(4));
         self.views(text, text, &mut source, (DEPTH, &mut room));
     }
 
     /// Looks at one text. `whole` is what the hash is taken of.
     fn look(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>) {
-        for seen in self.live.look(text) {
+        let kept = source.view.clone();
+        for seen in self.live.look(text, &mut self.trail) {
+            self.told.push(seen.secret);
+            source.view = format!("{}/{}", seen.secret, seen.form);
             let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-            let view = format!("{}/{}", seen.secret, seen.form);
-            let kept = std::mem::replace(&mut source.view, view);
             self.found(place, Weight::Block, whole, source);
-            source.view = kept;
         }
-        let own: Vec<(String, usize, usize)> = self
-            .scanner
-            .own
-            .look(text)
-            .map(|place| (place.id.to_owned(), place.start, place.end))
-            .take(ENOUGH)
-            .collect();
-        for (id, start, end) in &own {
-            self.found(Place { id, start: *start, end: *end }, Weight::Block, whole, source);
+        source.view = kept;
+        for place in self.scanner.own.look(text) {
+            self.found(place, Weight::Block, whole, source);
         }
         let mut places = Vec::new();
         let mut judged = Vec::new();
@@ -333,7 +350,12 @@ impl Walk<'_> {
         judged.retain(|guess: &Place<'_>| !taken.touches(guess.start, guess.end));
         places.append(&mut judged);
         for place in places {
-            self.found(place, Weight::Block, whole, source);
+            let weight = match (self.scope, place.id) {
+                // What an invitation or a link to a file is made of: whom it is meant for, a person knows.
+                (Scope::Service, spoken::PASSCODE | "aws.presigned") => Weight::Flag,
+                _ => Weight::Block,
+            };
+            self.found(place, weight, whole, source);
         }
         let from = self.personal.places.len();
         let mut personal = std::mem::take(&mut self.personal);
@@ -344,10 +366,7 @@ impl Walk<'_> {
             personal.people = before;
         }
         for place in personal.places.split_off(from.min(personal.places.len())) {
-            let ours = matches!(place.id, "pii.phone" | "pii.snowflake")
-                && self.scanner.own.has_number(cut(text, place.start, place.end));
             let (id, weight) = match (self.scope, place.id) {
-                _ if ours => ("own.identifier", Weight::Block),
                 (Scope::Proxy, id) => (id, Weight::Block),
                 // What people send each other all day, and what opens their accounts.
                 (Scope::Service, id @ ("pii.card" | "pii.ssn")) => (id, Weight::Flag),
@@ -391,7 +410,7 @@ impl Walk<'_> {
     /// Looks for what was split: all parts as one text, without anything between them.
     fn joined(&mut self, parts: &[Part<'_>]) {
         let (mut text, mut seams) = (Vec::new(), Vec::new());
-        for part in parts.iter().filter(|part| !part.text.is_empty()) {
+        for part in parts.iter().filter(|part| !part.text.is_empty() && !part.name.starts_with(KEY)) {
             let piece = part.text.as_bytes();
             if text.len() + piece.len().min(2 * LABELLED) > JOINED {
                 break;
@@ -413,21 +432,23 @@ impl Walk<'_> {
         let mut places = Vec::new();
         self.scanner.marks.tokens(&text, &mut places, |_, _| {});
         places.retain(|place| crosses(place.start, place.end));
-        let mut source = Source { name: "(joined)", view: "joined".into(), hash: None, addressees: false };
+        let (name, whole) = match parts {
+            [only] => (&*only.name, only.text.as_bytes()),
+            _ => ("(joined)", text.as_slice()),
+        };
+        let mut source = Source { name, view: "joined".into(), hash: None, addressees: false };
         for place in places {
-            self.found(place, Weight::Block, &text, &mut source);
+            self.found(place, Weight::Block, whole, &mut source);
         }
-        if self.live.is_empty() {
-            return;
-        }
-        // The vault's secrets are also looked for without blanks and line ends.
-        let squeezed: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        for (view, text) in [("joined", &text), ("squeezed", &squeezed)] {
-            for seen in self.live.look(text) {
-                source.view = format!("{view}/{}/{}", seen.secret, seen.form);
-                let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-                self.found(place, Weight::Block, text, &mut source);
-            }
+        // The vault's secrets are also looked for in pieces, wherever those stand.
+        let trail = std::mem::take(&mut self.trail);
+        let (live, told) = (self.live, std::mem::take(&mut self.told));
+        let met = live.look(&text, &mut Trail::default()).into_iter().map(|seen| ("joined", seen));
+        let pieced = live.pieced(&trail).map(|seen| ("pieces", seen));
+        for (how, seen) in met.chain(pieced).filter(|(_, seen)| !told.contains(&seen.secret)) {
+            source.view = format!("{how}/{}/{}", seen.secret, seen.form);
+            let place = Place { id: "vault.live", start: seen.start, end: seen.end };
+            self.found(place, Weight::Block, whole, &mut source);
         }
     }
 
@@ -475,6 +496,12 @@ impl Walk<'_> {
                 weight: Weight::Flag,
             };
             self.report.findings.push(finding);
+        }
+        // A key that must not be told stands in the paths of what lies below it.
+        if self.report.findings.iter().any(|finding| finding.field.starts_with(KEY)) {
+            for finding in self.report.findings.iter_mut().filter(|finding| !finding.field.starts_with('(')) {
+                "(value)".clone_into(&mut finding.field);
+            }
         }
         self.report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         self.report

@@ -1,7 +1,9 @@
 //! What can be asked, as data: the catalogue of capabilities with their arguments and effects.
 //!
-//! Doors, policy, CLI and docs read this one list. An argument the catalogue does not name does not
+//! Doors, policy, CLI and docs ([`page`]) read this one list. An argument the catalogue does not name does not
 //! exist: a call that sends it and a rule that tests it are both refused.
+
+pub mod page;
 
 use std::collections::BTreeMap;
 
@@ -115,6 +117,77 @@ pub struct Param {
     /// Whether it names the object the write changes; writes to one object keep their order.
     #[serde(default)]
     pub object: bool,
+    /// One sentence for people and models: what it means, in which unit, within which bounds.
+    #[serde(default)]
+    pub about: String,
+    /// The words it can be; any text if there are none.
+    #[serde(default)]
+    pub choices: Vec<String>,
+    /// The smallest number that is taken.
+    #[serde(default)]
+    pub min: Option<i64>,
+    /// The largest number that is taken.
+    #[serde(default)]
+    pub max: Option<i64>,
+    /// What holds where a call leaves it out.
+    #[serde(default)]
+    pub default: Option<Value>,
+    /// Values as they are typically sent.
+    #[serde(default)]
+    pub examples: Vec<Value>,
+}
+
+impl Param {
+    /// An optional argument nobody has described.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: ParamKind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            required: false,
+            target: false,
+            object: false,
+            about: String::new(),
+            choices: Vec::new(),
+            min: None,
+            max: None,
+            default: None,
+            examples: Vec::new(),
+        }
+    }
+
+    /// As a JSON Schema.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
+        let mut shape = match self.kind {
+            ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => {
+                serde_json::json!({"type": "string"})
+            }
+            ParamKind::Integer => serde_json::json!({"type": "integer"}),
+            ParamKind::Number => serde_json::json!({"type": "number"}),
+            ParamKind::Boolean => serde_json::json!({"type": "boolean"}),
+            ParamKind::Recipients => serde_json::json!({"anyOf": [{"type": "string"}, texts()]}),
+            ParamKind::Objects | ParamKind::Texts => texts(),
+            ParamKind::Object => serde_json::json!({"type": "object"}),
+            ParamKind::Any => serde_json::json!({}),
+        };
+        if let Some(shape) = shape.as_object_mut() {
+            let words = |words: &[String]| (!words.is_empty()).then(|| words.into());
+            let values = |values: &[Value]| (!values.is_empty()).then(|| values.into());
+            let about = (!self.about.is_empty()).then(|| self.about.as_str().into());
+            let more: [(&str, Option<Value>); 6] = [
+                ("description", about),
+                ("enum", words(&self.choices)),
+                ("minimum", self.min.map(Value::from)),
+                ("maximum", self.max.map(Value::from)),
+                ("default", self.default.clone()),
+                ("examples", values(&self.examples)),
+            ];
+            shape.extend(more.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        }
+        shape
+    }
 }
 
 /// One thing that can be asked.
@@ -192,21 +265,8 @@ impl Capability {
         if let Some(schema) = &self.schema {
             return schema.clone();
         }
-        let texts = || serde_json::json!({"type": "array", "items": {"type": "string"}});
-        let shape = |kind| match kind {
-            ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => {
-                serde_json::json!({"type": "string"})
-            }
-            ParamKind::Integer => serde_json::json!({"type": "integer"}),
-            ParamKind::Number => serde_json::json!({"type": "number"}),
-            ParamKind::Boolean => serde_json::json!({"type": "boolean"}),
-            ParamKind::Recipients => serde_json::json!({"anyOf": [{"type": "string"}, texts()]}),
-            ParamKind::Objects | ParamKind::Texts => texts(),
-            ParamKind::Object => serde_json::json!({"type": "object"}),
-            ParamKind::Any => serde_json::json!({}),
-        };
         let properties: Map<String, Value> =
-            self.params.iter().map(|param| (param.name.clone(), shape(param.kind))).collect();
+            self.params.iter().map(|param| (param.name.clone(), param.schema())).collect();
         let required: Vec<&str> =
             self.params.iter().filter(|param| param.required).map(|param| param.name.as_str()).collect();
         serde_json::json!({
@@ -376,6 +436,23 @@ mod tests {
             for param in &capability.params {
                 let says_where = matches!(param.kind, ParamKind::Path | ParamKind::Url | ParamKind::Recipients);
                 assert!(!says_where || param.target, "{} {} says who or where", capability.name, param.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is_and_what_it_says_of_itself_fits_its_shape() {
+        for capability in Catalogue::builtin().unwrap().iter() {
+            for param in &capability.params {
+                let place = format!("{} {}", capability.name, param.name);
+                let sentence =
+                    param.about.starts_with(|c: char| c.is_uppercase() || c == '`') && param.about.ends_with('.');
+                assert!(sentence && param.about.len() >= 12, "{place} is described by a sentence: {:?}", param.about);
+                let numeric = matches!(param.kind, ParamKind::Integer | ParamKind::Number);
+                assert!(numeric || param.min.is_none() && param.max.is_none(), "{place} is no number");
+                assert!(param.default.is_none() || !param.required, "{place} must be sent, so that nothing else holds");
+                let flag = param.kind == ParamKind::Boolean && param.default.is_none();
+                assert!(!flag || place == "email.search is_read", "{place} is on or off where it is left out");
             }
         }
     }

@@ -208,6 +208,18 @@ fn is_custom(name: &str) -> bool {
     name.starts_with("custom:")
 }
 
+/// What of an argument decides.
+struct Judged<'a>(&'a crate::capability::Param);
+
+/// As it was printed when versions were first kept: the same rules have the same version.
+impl std::fmt::Debug for Judged<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Param");
+        shown.field("name", &self.0.name).field("kind", &self.0.kind).field("required", &self.0.required);
+        shown.field("target", &self.0.target).field("object", &self.0.object).finish()
+    }
+}
+
 fn version(system: &str, org: Option<&Source>, agents: &[&(AgentName, Source)], catalogue: &Catalogue) -> String {
     let mut hash = Sha256::new_with_prefix(b"sluice policy v1\0");
     let mut add = |part: &str| {
@@ -224,7 +236,9 @@ fn version(system: &str, org: Option<&Source>, agents: &[&(AgentName, Source)], 
     add("catalogue");
     for capability in catalogue.iter() {
         add(capability.name.as_str());
-        add(&format!("{:?} {:?}", capability.effect, capability.params));
+        // Only what rules can turn on: a better sentence about an argument is no other policy.
+        let params: Vec<_> = capability.params.iter().map(Judged).collect();
+        add(&format!("{:?} {params:?}", capability.effect));
     }
     let hash: [u8; 32] = hash.finalize().into();
     format!("sha256:{}", crate::hex::encode(&hash))

@@ -5,10 +5,12 @@
 //! allow-list of exactly the requests it makes, and no secret in a request it spells out.
 
 mod check;
+mod continuity;
 mod request;
 mod shape;
 
 pub use check::Flaw;
+pub use continuity::{DraftMove, DraftUse, Exchange, NotTaken, OpenDraft, Proposal, Side, Told};
 pub use request::{FillError, Request};
 pub use shape::{Strictness, project, summary, tighten};
 
@@ -151,6 +153,18 @@ pub struct Identity {
     /// How many past exchanges with the same side a task is told of.
     #[serde(default = "recent")]
     pub recent: u32,
+    /// How many of the sides last dealt with a task is told of whose operation names none.
+    #[serde(default)]
+    pub relations: u32,
+    /// How many drafts in progress a task is told of.
+    #[serde(default = "recent")]
+    pub drafts: u32,
+    /// What may be kept about a side, by name. What is not declared is not kept.
+    #[serde(default)]
+    pub facts: BTreeMap<String, Argument>,
+    /// What may be kept in a draft, by name.
+    #[serde(default)]
+    pub draft: BTreeMap<String, Argument>,
     /// After how many days the credential is replaced.
     #[serde(default = "rotate_days")]
     pub rotate_days: u32,
@@ -189,6 +203,13 @@ pub struct Operation {
     /// What the agent is given of it.
     #[serde(default)]
     pub output: Output,
+    /// What is kept about the other side: a fact, and the place in the answer (`/id`) or the argument (`{text}`) it
+    /// is taken from.
+    #[serde(default)]
+    pub remember: BTreeMap<String, String>,
+    /// What it does with a draft.
+    #[serde(default)]
+    pub draft: Option<DraftUse>,
 }
 
 /// The method of a request.
@@ -357,7 +378,7 @@ impl Argument {
             Kind::Integer => ParamKind::Integer,
             Kind::Boolean => ParamKind::Boolean,
         };
-        Param { name: name.to_owned(), kind, required: self.required, target: relation == Some(name), object: false }
+        Param { required: self.required, target: relation == Some(name), ..Param::new(name, kind) }
     }
 
     fn schema(&self) -> Value {
@@ -439,6 +460,52 @@ operations:
       text: {type: text, required: true, max: 500}
       quiet: {type: boolean}
     answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}
+"#;
+
+    pub(crate) const LASTING: &str = r#"
+service: Moltbook
+purpose: Keep an account on Moltbook.
+base_url: https://api.moltbook.example/v1
+limits: {per_minute: 10, per_hour: 100, burn: 200}
+identity:
+  relation: author
+  recent: 3
+  relations: 3
+  drafts: 4
+  facts: {last_post: {type: text, max: 40}, likes: {type: integer}}
+  draft: {remote: {type: text, max: 40}, text: {type: text, max: 500}}
+operations:
+  feed:
+    summary: Lists posts of somebody.
+    path: /feed
+    query: {by: "{author}", after: "{relation.last_post}", since: "{recent.at}", seen: "{recent.count}"}
+    arguments: {author: {type: text, required: true, max: 60}}
+    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}
+  circle:
+    summary: Asks about those we talk with.
+    method: POST
+    path: /circle
+    body: {authors: "{relations}"}
+    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}
+  prepare:
+    summary: Begins a post.
+    method: POST
+    path: /posts
+    body: {text: "{text}", title: "{title}"}
+    arguments:
+      author: {type: text, required: true, max: 60}
+      title: {type: text, required: true, max: 60}
+      text: {type: text, required: true, max: 500}
+    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}, likes: {type: integer}}}
+    remember: {last_post: /id, likes: /likes}
+    draft: {does: open, named_by: title, keep: {remote: /id, text: "{text}"}}
+  publish:
+    summary: Publishes what was prepared.
+    method: POST
+    path: /posts/{draft.remote}/publish
+    arguments: {draft: {type: text, required: true, max: 60}}
+    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}
+    draft: {does: finish, named_by: draft}
 "#;
 
     pub(crate) fn moltbook() -> Proxy {

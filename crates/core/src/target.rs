@@ -7,6 +7,7 @@
 mod find;
 mod values;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -88,15 +89,15 @@ impl Target {
     /// `@domain` for every address there, or a folder (ending in a slash) for everything below it.
     #[must_use]
     pub fn is(&self, written: &str) -> bool {
+        if written.starts_with('/') && written.ends_with('/') {
+            return !self.forms.is_empty() && self.value.strip_prefix(written).is_some_and(is_below);
+        }
         let [form] = self.forms.as_slice() else {
             return !self.forms.is_empty() && self.forms == values::forms(written);
         };
         if let Some(domain) = written.strip_prefix('@') {
             return values::is_address(form)
                 && form.rsplit_once('@').is_some_and(|(_, own)| own.eq_ignore_ascii_case(domain));
-        }
-        if written.starts_with('/') && written.ends_with('/') {
-            return !form.contains("/../") && form.starts_with(written) && form.len() > written.len();
         }
         self.forms == values::forms(written)
     }
@@ -128,6 +129,12 @@ impl Target {
     }
 }
 
+/// Whether the rest of a path stays below where it begins, however a service reads it.
+fn is_below(rest: &str) -> bool {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    rest.split(['/', '\\']).all(|name| !name.is_empty() && name != "." && name != "..") && !rest.contains('%')
+}
+
 /// What one outside text holds, as numbers that only this session can make.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Met(Vec<u64>);
@@ -137,9 +144,10 @@ impl Met {
     #[must_use]
     pub fn of(text: &str, session: u128) -> Self {
         let text = Text::new(text);
-        let mut numbers: Vec<u64> = text.all().take(MET).map(|form| number(form, session)).collect();
+        let forms: HashSet<&str> = text.all().collect();
+        let mut numbers: Vec<u64> = forms.into_iter().map(|form| number(form, session)).collect();
         numbers.sort_unstable();
-        numbers.dedup();
+        numbers.truncate(MET);
         Self(numbers)
     }
 

@@ -23,13 +23,15 @@ pub struct LiveCatalogue {
 struct Current {
     known: Arc<Catalogue>,
     offered: Arc<Vec<Capability>>,
+    /// Counts how often what is offered became another.
+    version: u64,
 }
 
 impl LiveCatalogue {
     /// Starts with everything known; nothing is offered yet.
     #[must_use]
     pub fn new(known: Catalogue) -> Self {
-        Self { current: RwLock::new(Current { known: Arc::new(known), offered: Arc::default() }) }
+        Self { current: RwLock::new(Current { known: Arc::new(known), offered: Arc::default(), version: 0 }) }
     }
 
     /// Everything a call may name.
@@ -44,11 +46,18 @@ impl LiveCatalogue {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).offered)
     }
 
+    /// Grows when what is offered becomes another.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).version
+    }
+
     /// Takes a catalogue, and notes who carries what out.
     pub(crate) fn replace(&self, known: Arc<Catalogue>, services: &Services) {
-        let offered = known.iter().filter(|spec| services.of(spec).is_some()).cloned().collect();
-        let next = Current { known, offered: Arc::new(offered) };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+        let offered: Vec<Capability> = known.iter().filter(|spec| services.of(spec).is_some()).cloned().collect();
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let version = current.version + u64::from(*current.offered != offered);
+        *current = Current { known, offered: Arc::new(offered), version };
     }
 }
 
@@ -73,6 +82,25 @@ impl Gateway {
         self.catalogue.replace(next, &self.services);
         self.events.wrote();
         Ok(())
+    }
+
+    /// Takes a service away for good: nobody carries out what it brought, and nothing here has those names any more.
+    /// Where the rules cannot be read without them at the moment, the names stay until they can.
+    pub(crate) async fn retire(&self, name: &ServiceName) {
+        let _turn = self.reloading.lock().await;
+        self.services.take(name);
+        let mut next = Catalogue::clone(&self.catalogue.known());
+        next.remove(name);
+        let next = Arc::new(next);
+        let next = match policies::load(self, &self.config.policies, &next) {
+            Ok(_) => next,
+            Err(no) => {
+                tracing::warn!("the names of {name} stay known: the rules cannot be read now: {}", no.refusal);
+                self.catalogue.known()
+            }
+        };
+        self.catalogue.replace(next, &self.services);
+        self.events.wrote();
     }
 
     /// Takes a service away. Its capabilities stay known, so that rules that name them stay valid; nobody

@@ -16,6 +16,7 @@ mod lifecycle;
 mod mail;
 mod manifest;
 mod program;
+mod sealing;
 mod search;
 mod sync;
 mod view;
@@ -24,13 +25,13 @@ mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use serde::{Deserialize, Serialize};
 use sluice_core::connection::ConnectionState;
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
-use sluice_core::refusal::Code;
+use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Actor, Clock, Ids, ServiceName};
 use sluice_store::replica::Replica;
 use sluice_store::{Connection as Row, Store};
@@ -162,6 +163,8 @@ struct Line {
     /// Path that every request starts with.
     base_path: String,
     copy: RwLock<Option<Arc<Replica>>>,
+    /// There is a copy, and its key is another one or gone.
+    locked: AtomicBool,
     /// Whoever copies holds it.
     turn: tokio::sync::Mutex<()>,
     pace: Mutex<sync::Pace>,
@@ -184,6 +187,12 @@ impl Line {
 
     fn copy(&self) -> Option<Arc<Replica>> {
         self.copy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why there is no copy to look into.
+    fn no_copy(&self) -> Refusal {
+        let locked = self.locked.load(Ordering::SeqCst);
+        Refusal::new(if locked { Code::StoreWrongKey } else { Code::ExecuteReconnect })
     }
 
     /// Of a service of others no copy is kept.
@@ -256,6 +265,14 @@ impl Connections {
     /// When the name does not fit into one.
     pub fn oauth_secret(name: &ServiceName) -> Result<SecretName, No> {
         SecretName::new(format!("service/{name}/oauth")).map_err(|_| No::new(Code::SchemaBadName))
+    }
+
+    /// The key its copy is encrypted with, if it is.
+    ///
+    /// # Errors
+    /// When the name does not fit into one.
+    pub fn copy_secret(name: &ServiceName) -> Result<SecretName, No> {
+        SecretName::new(format!("service/{name}/copy")).map_err(|_| No::new(Code::SchemaBadName))
     }
 
     /// What the access secret has to be bound to: the service's capabilities, at its host.

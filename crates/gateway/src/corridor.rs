@@ -38,7 +38,7 @@ pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer
 
 async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     let call: CallId = known.call();
-    let checked = schema::check(gw, known)?;
+    let checked = schema::check(gw, known).await?;
     if let Some(write) = brake::pulled(gw, &checked) {
         return brake::pull(gw, &checked, write).await.map_err(|no| no.about(call)); // what only stops never waits
     }

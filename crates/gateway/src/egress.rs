@@ -25,7 +25,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::Method;
-use sluice_content::leak::LiveSecrets;
+use sluice_content::leak::{LiveSecrets, Scope as LeakScope};
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::{Actor, AgentName, Clock, Entropy, Span};
 use sluice_store::{EgressState, Store, StoreError};
@@ -164,6 +164,17 @@ impl Egress {
     pub fn close(&self, name: &ConnectionName) {
         self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.tickets.of_connection(name);
+    }
+
+    /// Takes a connection away from whoever comes next. Tickets that were lent stay good to their end.
+    pub(crate) fn retire(&self, name: &ConnectionName) {
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Whether a text holds what would not be let out.
+    pub(crate) fn must_stay(&self, text: &str, scope: LeakScope) -> bool {
+        let outgoing = Outgoing { url: "", headers: &[], body: text.as_bytes(), scope };
+        !self.scan.outgoing(&outgoing).is_empty()
     }
 
     /// The connection of this name.

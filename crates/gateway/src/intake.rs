@@ -29,6 +29,8 @@ const KIND: &str = "content.clean";
 const SUSPECT: u32 = 500;
 /// Longest name of a source or an author.
 const NAME: usize = 200;
+/// What stands between an item and what came beside it, in what is kept for people.
+const BESIDE: &str = "--- beside it ---";
 
 /// Something from outside, as it came.
 #[derive(Clone)]
@@ -344,7 +346,12 @@ impl Intake {
 
     async fn keep(&self, item: &Incoming, cleaned: &Cleaned, kept: Kept) -> Result<(), Refusal> {
         let Kept { id, session, threshold, score, hash } = kept;
-        let content = self.ground.vault.lock_away(id, cleaned.text.as_bytes()).map_err(|error| error.refusal())?;
+        // All of it: what stood beside the item may be what was found.
+        let text = match item.beside.as_deref().filter(|beside| !beside.is_empty()) {
+            Some(beside) => format!("{}\n\n{BESIDE}\n{beside}", cleaned.text),
+            None => cleaned.text.clone(),
+        };
+        let content = self.ground.vault.lock_away(id, text.as_bytes()).map_err(|error| error.refusal())?;
         let finding = Finding {
             id,
             found_at: item.at,
@@ -415,8 +422,33 @@ fn hash_of(item: &Incoming) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(b"sluice item 1\0");
     hash.update((item.bytes.len() as u64).to_be_bytes());
     hash.update(&item.bytes);
-    hash.update(item.beside.as_deref().unwrap_or_default());
+    for line in item.beside.as_deref().unwrap_or_default().lines().filter(|line| !is_fleeting(line)) {
+        hash.update(line);
+        hash.update(b"\n");
+    }
     hash.finalize().into()
+}
+
+/// Headers that differ each time, and by which an item is not another one; but only where they hold nothing but a time, a number
+/// or an id, so that no released item lends its name to words.
+fn is_fleeting(line: &str) -> bool {
+    const TIMES: [&str; 4] = ["date", "age", "expires", "last-modified"];
+    const IDS: [&str; 7] =
+        ["etag", "x-request-id", "request-id", "x-amzn-requestid", "x-trace-id", "x-correlation-id", "cf-ray"];
+    let Some((name, value)) = line.split_once(": ") else { return false };
+    let name = name.to_ascii_lowercase();
+    let time = || {
+        let letters = value.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+        value.len() <= 32
+            && value.is_ascii()
+            && letters.clone().count() <= 3
+            && letters.clone().all(|word| word.len() <= 3)
+    };
+    let id = || {
+        value.len() <= 72
+            && value.trim_start_matches("W/").bytes().all(|b| b.is_ascii_hexdigit() || b"\"-".contains(&b))
+    };
+    (TIMES.contains(&name.as_str()) && time()) || (IDS.contains(&name.as_str()) && id())
 }
 
 fn refusal(error: StoreError) -> Refusal {

@@ -7,6 +7,7 @@ pub mod events;
 pub mod keep;
 pub mod outbox;
 pub mod policy;
+pub mod proxies;
 pub mod release;
 pub mod sync;
 pub mod tools;
@@ -83,6 +84,7 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(tools::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(sync::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(proxies::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(crate::mounts::run(Arc::clone(&gw), stop.clone()));
     match channels::configured(&gw.config) {
         Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &stop),

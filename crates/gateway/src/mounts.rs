@@ -12,29 +12,31 @@ mod hatch;
 mod headers;
 mod http;
 mod keep;
+mod reload;
 mod service;
 mod tools;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ::http::Method;
 use sluice_core::ids::ConnectionName;
 use sluice_core::{Clock, ServiceName, Span};
 use sluice_store::Store;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::Gateway;
-use crate::config::{Config, Mount, MountAddress, Way};
+use crate::config::{Config, ConfigErrors, Mount, MountAddress, Way};
 use crate::egress::{Connection, Egress, HostPattern, PathPattern, Target};
 use crate::intake::Intake;
 use crate::vault::Vault;
 use crate::workers::Workers;
 
+pub use reload::{Reloaded, reload};
 pub use service::{Condition, MountService, Phase, ToolCondition};
 
 /// Everything a mount needs of the gateway.
@@ -59,52 +61,95 @@ impl std::fmt::Debug for Ground {
     }
 }
 
+/// Reads the configuration once more, as it was read when the gateway started.
+pub type Source = Box<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
+
 /// The mounts of a gateway.
-#[derive(Debug, Default)]
 pub struct Mounts {
-    by_name: BTreeMap<String, Arc<MountService>>,
+    ground: Arc<Ground>,
+    by_name: RwLock<BTreeMap<String, Arc<MountService>>>,
+    /// One has come that nobody keeps yet.
+    came: Notify,
+    /// Whoever changes them holds it.
+    turn: Mutex<()>,
+    source: OnceLock<Source>,
+}
+
+impl std::fmt::Debug for Mounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.all()).finish()
+    }
 }
 
 impl Mounts {
     /// Prepares every mount; none is started yet. Ways to addresses are opened.
     #[must_use]
     pub fn new(config: &Config, ground: Ground, egress: &Egress) -> Self {
-        let ground = Arc::new(ground);
-        let mut by_name = BTreeMap::new();
+        let mounts = Self {
+            ground: Arc::new(ground),
+            by_name: RwLock::default(),
+            came: Notify::new(),
+            turn: Mutex::new(()),
+            source: OnceLock::new(),
+        };
         for mount in &config.mounts.0 {
-            if let Way::Address(address) = &mount.way {
-                match connection(mount, address) {
-                    Ok(connection) => egress.open(connection),
-                    Err(why) => tracing::error!(mount = %mount.name, "there is no way to `{}`: {why}", mount.name),
-                }
-            }
-            let service = MountService::new(mount.clone(), Arc::clone(&ground));
-            by_name.insert(mount.name.clone(), Arc::new(service));
+            mounts.put(mount.clone(), egress);
         }
-        Self { by_name }
+        mounts
+    }
+
+    /// Says where the configuration is read again. Once: a second one is not taken.
+    pub fn follow(&self, source: Source) {
+        // There is one caller, at the start.
+        let _first = self.source.set(source);
     }
 
     /// The mount of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<MountService>> {
-        self.by_name.get(name)
+    pub fn get(&self, name: &str) -> Option<Arc<MountService>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// All, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<MountService>> {
-        self.by_name.values()
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<MountService>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Each as a service, under the name it is counted and frozen under.
-    pub fn services(&self) -> impl Iterator<Item = (ServiceName, Arc<MountService>)> {
-        self.by_name.iter().filter_map(|(name, service)| Some((service_name(name)?, Arc::clone(service))))
+    #[must_use]
+    pub fn services(&self) -> Vec<(ServiceName, Arc<MountService>)> {
+        self.all().into_iter().filter_map(|service| Some((service_name(&service.mount().name)?, service))).collect()
     }
 
-    /// Whether what goes to this service leaves the gateway, reads included.
-    #[must_use]
-    pub fn owns(&self, service: &ServiceName) -> bool {
-        service.as_str().strip_prefix("mount.").is_some_and(|name| self.by_name.contains_key(name))
+    /// Prepares one, in the place of the one of this name; its way is opened.
+    fn put(&self, mount: Mount, egress: &Egress) -> Arc<MountService> {
+        match &mount.way {
+            Way::Address(address) => match connection(&mount, address) {
+                Ok(connection) => egress.open(connection),
+                Err(why) => tracing::error!(mount = %mount.name, "there is no way to `{}`: {why}", mount.name),
+            },
+            // It may have been an address before.
+            Way::Program(_) => connection_name(&mount.name).iter().for_each(|way| egress.close(way)),
+        }
+        let name = mount.name.clone();
+        let service = Arc::new(MountService::new(mount, Arc::clone(&self.ground)));
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&service));
+        service
     }
+
+    /// Forgets one; its way is closed.
+    fn take(&self, name: &str, egress: &Egress) {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        connection_name(name).iter().for_each(|way| egress.close(way));
+    }
+}
+
+/// Whether what goes to this service leaves the gateway, reads included. Asked by name alone: a mount that comes or
+/// goes meanwhile changes nothing about it.
+#[must_use]
+pub fn is_mount(service: &ServiceName) -> bool {
+    service.as_str().starts_with("mount.")
 }
 
 /// What batch protection and freezes call a mount.
@@ -140,16 +185,29 @@ fn connection(mount: &Mount, address: &MountAddress) -> Result<Connection, Strin
     Ok(connection)
 }
 
-/// Keeps every mount until told to stop.
-pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
+/// Keeps every mount there is, and those that come, until told to stop.
+pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let mut kept = JoinSet::new();
-    for service in gw.mounts.iter() {
-        kept.spawn(keep::keep(Arc::clone(&gw), Arc::clone(service), stop.clone()));
-    }
-    while let Some(ended) = kept.join_next().await {
+    let fell = |ended: Result<(), tokio::task::JoinError>| {
         if let Err(error) = ended {
             tracing::error!("a mount is no longer kept: {error}");
         }
+    };
+    loop {
+        for service in gw.mounts.all().into_iter().filter(|service| service.take()) {
+            kept.spawn(keep::keep(Arc::clone(&gw), service));
+        }
+        tokio::select! {
+            () = gw.mounts.came.notified() => {}
+            Some(ended) = kept.join_next() => fell(ended),
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    // Nobody brings another one while the turn is ours.
+    let _turn = gw.mounts.turn.lock().await;
+    gw.mounts.all().iter().for_each(|service| service.stop());
+    while let Some(ended) = kept.join_next().await {
+        fell(ended);
     }
 }
 
@@ -158,6 +216,7 @@ pub async fn look_again(service: &MountService) -> bool {
     let mut looked = service.looked.subscribe();
     let before = *looked.borrow_and_update();
     service.again.notify_one();
-    let span = service.mount().start_timeout.as_duration() * 2;
+    // Two beginnings and a list.
+    let span = service.mount().start_timeout.as_duration() * 3;
     timeout(span, looked.wait_for(|times| *times > before)).await.is_ok_and(|waited| waited.is_ok())
 }

@@ -5,6 +5,8 @@
 //! run on; every task is visible from its start to its end.
 
 mod host;
+pub mod keep;
+pub mod reload;
 pub mod rotation;
 mod run;
 mod service;
@@ -13,7 +15,7 @@ pub mod workspace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use http::Method;
 use sluice_content::leak::Scope;
@@ -186,10 +188,19 @@ fn right(proxy: &Proxy, operation: &proxy::Operation) -> Result<Operation, Strin
     Ok(Operation { method: method(operation.method), path: path(proxy, operation)? })
 }
 
-/// The proxies of a gateway.
-#[derive(Debug, Default)]
+/// The proxies of a gateway. Their files may change while it runs.
+#[derive(Debug)]
 pub struct Proxies {
-    found: Vec<Found>,
+    ground: Arc<Ground>,
+    current: RwLock<Arc<Current>>,
+    /// One after the other: whoever read the files before they changed must not have the last word.
+    reloading: tokio::sync::Mutex<()>,
+}
+
+/// The proxies as they are now.
+#[derive(Debug, Default)]
+struct Current {
+    found: Vec<Arc<Found>>,
     by_name: BTreeMap<String, Arc<ProxyService>>,
 }
 
@@ -209,29 +220,42 @@ impl Proxies {
             let service = ProxyService::new(one.name.clone(), declared.clone(), workspace, Arc::clone(ground));
             by_name.extend(service.map(|service| (one.name.clone(), Arc::new(service))));
         }
-        Self { found, by_name }
+        let current = Current { found: found.into_iter().map(Arc::new).collect(), by_name };
+        let (ground, reloading) = (Arc::clone(ground), tokio::sync::Mutex::default());
+        Self { ground, current: RwLock::new(Arc::new(current)), reloading }
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, next: Current) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
     /// The proxy of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<ProxyService>> {
-        self.by_name.get(name)
+    pub fn get(&self, name: &str) -> Option<Arc<ProxyService>> {
+        self.current().by_name.get(name).cloned()
     }
 
     /// All, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<ProxyService>> {
-        self.by_name.values()
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<ProxyService>> {
+        self.current().by_name.values().cloned().collect()
     }
 
-    /// Every declaration, whole or not, by name.
+    /// Every declaration as its file was last read, whole or not, by name.
     #[must_use]
-    pub fn found(&self) -> &[Found] {
-        &self.found
+    pub fn found(&self) -> Vec<Arc<Found>> {
+        self.current().found.clone()
     }
 
     /// Each as a service, under the name it is counted and frozen under.
-    pub fn services(&self) -> impl Iterator<Item = (ServiceName, Arc<ProxyService>)> {
-        self.by_name.iter().filter_map(|(name, service)| Some((Proxy::service_name(name)?, Arc::clone(service))))
+    #[must_use]
+    pub fn services(&self) -> Vec<(ServiceName, Arc<ProxyService>)> {
+        let named = |service: Arc<ProxyService>| Some((Proxy::service_name(service.name())?, service));
+        self.all().into_iter().filter_map(named).collect()
     }
 }
 

@@ -112,6 +112,16 @@ pub trait Service: Send + Sync {
         false
     }
 
+    /// What has to be waited for before arguments can be settled, if anything has.
+    fn before_settling<'a>(
+        &'a self,
+        capability: &CapabilityName,
+        arguments: &'a Value,
+    ) -> Option<Work<'a, Result<(), Refusal>>> {
+        let _nothing = (capability, arguments);
+        None
+    }
+
     /// Arguments in the form in which they are judged, shown to people and carried out.
     ///
     /// # Errors

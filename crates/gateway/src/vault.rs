@@ -183,6 +183,32 @@ impl Vault {
         }
     }
 
+    /// Keeps a first value. Where there is one, nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub async fn begin(&self, name: &SecretName, new: NewValue, by: Actor) -> Result<(), VaultError> {
+        let mut tries = TRIES;
+        loop {
+            let before = self.store.secret(name.clone()).await?.map(|(row, _)| row);
+            if before.as_ref().is_some_and(|row| row.revoked.is_none()) {
+                return Ok(());
+            }
+            let put = self.sealed(name, before, &new, by.clone())?;
+            match self.store.put_secret(put).await {
+                Err(StoreError::VersionConflict { .. }) if tries > 1 => tries -= 1,
+                answer => return answer.map(drop).map_err(Into::into),
+            }
+        }
+    }
+
+    /// A key of 32 random bytes.
+    pub(crate) fn random_key(&self) -> sluice_store::replica::Key {
+        let mut bytes = [0; 32];
+        self.entropy.fill(&mut bytes);
+        sluice_store::replica::Key::new(bytes)
+    }
+
     fn sealed(
         &self,
         name: &SecretName,

@@ -19,6 +19,21 @@ pub(crate) struct Which {
     config: Option<PathBuf>,
 }
 
+/// Where a configuration is read from, and read from again: file, environment and flags as they were found.
+#[derive(Clone)]
+pub(crate) struct Layers {
+    file: Option<PathBuf>,
+    variables: Vec<(String, String)>,
+    around: Around,
+}
+
+impl Layers {
+    /// Reads them.
+    pub(crate) fn read(&self) -> Result<(Config, Origins), ConfigErrors> {
+        Config::load(self.file.as_deref(), &self.variables, &self.around)
+    }
+}
+
 /// A configuration that was read, or why not.
 pub(crate) struct Settings {
     /// The file that was found.
@@ -40,14 +55,25 @@ impl Which {
             .hint("make one: sluice init"))
     }
 
-    /// Reads the configuration; `flags` are what the command line says about single keys.
-    pub(crate) fn load(&self, flags: Vec<Flag>) -> Result<Settings, Failure> {
+    /// Finds the layers of the configuration; `flags` are what the command line says about single keys.
+    pub(crate) fn layers(&self, flags: Vec<Flag>) -> Result<Layers, Failure> {
         let file = self.file()?;
         let here = std::env::current_dir()
             .map_err(|error| Failure::new(Exit::Failed, "this folder cannot be used").why(io_words(&error)))?;
         let around = Around { here, host: host_name(), flags };
-        let loaded = Config::load(file.as_deref(), &variables()?, &around);
-        Ok(Settings { file, loaded })
+        Ok(Layers { file, variables: variables()?, around })
+    }
+
+    /// Reads the configuration.
+    pub(crate) fn load(&self, flags: Vec<Flag>) -> Result<Settings, Failure> {
+        Ok(self.layers(flags)?.into())
+    }
+}
+
+impl From<Layers> for Settings {
+    fn from(layers: Layers) -> Self {
+        let loaded = layers.read();
+        Self { file: layers.file, loaded }
     }
 }
 

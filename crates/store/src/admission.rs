@@ -73,6 +73,8 @@ pub struct Admission {
     pub window: Window,
     /// The agent's own key for this call.
     pub idempotency_key: Option<String>,
+    /// The key is only a program's name for one call: under a new name, an identical write is still a duplicate.
+    pub named: bool,
     /// The agent knows that it repeats an identical call.
     pub allow_duplicate: bool,
     /// A person's standing yes that may answer policy's question. It never answers the batch window.
@@ -242,20 +244,12 @@ impl Admission {
     /// The operation this call repeats, if it does.
     async fn repeated<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Admitted>, StoreError> {
         if let Some(key) = &self.idempotency_key {
-            let Some(row) = desk.row(BY_KEY, params![self.action.agent(), key.as_str()]).await? else {
-                return Ok(None);
-            };
-            let mut row = row.of("idempotency");
-            let digest =
-                Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
-            let (call, hold, expires_at) = (row.bits()?, row.bits()?, row.time()?);
-            if desk.now >= expires_at {
+            if let Some(again) = self.under(desk, key).await? {
+                return Ok(Some(again));
+            }
+            if !self.named {
                 return Ok(None);
             }
-            if digest != self.action.digest() {
-                return Err(StoreError::KeyReuse);
-            }
-            return Ok(Some(Admitted::Again { call: CallId::from_bits(call), hold: HoldId::from_bits(hold) }));
         }
         if self.allow_duplicate || self.tier == Tier::Blocked {
             return Ok(None);
@@ -267,6 +261,21 @@ impl Admission {
             }
             None => Ok(None),
         }
+    }
+
+    /// The call that was made under this key.
+    async fn under<T: Tx>(&self, desk: &mut Desk<'_, T>, key: &str) -> Result<Option<Admitted>, StoreError> {
+        let Some(row) = desk.row(BY_KEY, params![self.action.agent(), key]).await? else { return Ok(None) };
+        let mut row = row.of("idempotency");
+        let digest = Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of an unknown form"))?;
+        let (call, hold, expires_at) = (row.bits()?, row.bits()?, row.time()?);
+        if desk.now >= expires_at {
+            return Ok(None);
+        }
+        if digest != self.action.digest() {
+            return Err(StoreError::KeyReuse);
+        }
+        Ok(Some(Admitted::Again { call: CallId::from_bits(call), hold: HoldId::from_bits(hold) }))
     }
 
     /// An identical write of the last minutes that still counts.

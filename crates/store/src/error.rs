@@ -110,6 +110,9 @@ pub enum StoreError {
         /// In this release.
         known: i64,
     },
+    /// The copy is sealed, and the key for it is another one or gone.
+    #[error("the copy is sealed with a key that is not there any more")]
+    WrongKey,
     /// A file that is not ours.
     #[error("this file is not a Sluicegate database")]
     Foreign,
@@ -179,6 +182,7 @@ impl StoreError {
             Self::NotOffered => "approval.not_offered",
             Self::Impossible { .. } | Self::Damaged { .. } => "store.damaged",
             Self::NewerSchema { .. } => "store.newer_schema",
+            Self::WrongKey => "store.wrong_key",
             Self::Foreign => "store.foreign_file",
             Self::DurabilityOff { .. } => "store.durability_off",
             Self::OldSqlite { .. } => "store.old_sqlite",

@@ -1,11 +1,14 @@
 //! The stop lane: cancel, deny, freeze and their status do not queue behind anything else.
 //!
-//! On a file they have a queue of their own, which the writer empties first, and a connection for reading
+//! On a file they have a queue of their own, which the writer empties first, and connections for reading
 //! of their own. On a server they have connections of their own and an audit log of their own, because a
-//! log has one end. Promise: stopping works while everything else waits, and when the disk is full.
+//! log has one end. How things stand is read over yet another connection: counting must not delay a stop.
+//! Promise: stopping works while everything else waits, and when the disk is full.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sluice_core::hold::Hold;
-use sluice_core::{Actor, HoldId, NodeName};
+use sluice_core::{Actor, HoldId, NodeName, Timestamp};
 
 use crate::approvals::{Decided, Decision, Ruling};
 use crate::desk::{Pending, Query, UseCase};
@@ -13,12 +16,32 @@ use crate::error::StoreError;
 use crate::freezes::{self, Freeze, Scope};
 use crate::holds;
 use crate::people::{self, Cancelled};
-use crate::sqlite::at_once;
+use crate::sqlite::{SqliteTx, at_once};
 use crate::{Engine, Grown, Store, audit};
 
 /// Stopping things, past whatever else waits.
 #[derive(Debug, Clone, Copy)]
 pub struct StopLane<'a>(&'a Store);
+
+/// Over which connection a store is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// The one of all ordinary work.
+    Ordinary,
+    /// The one kept for whoever wants to stop something: short questions about single things.
+    Stop,
+    /// The one kept for how things stand: counts and lists.
+    Status,
+}
+
+/// Every ordinary connection for reading, taken. For tests.
+pub struct Occupied<'a>(#[expect(dead_code, reason = "held, not used")] Vec<MutexGuard<'a, SqliteTx>>);
+
+impl std::fmt::Debug for Occupied<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Occupied")
+    }
+}
 
 /// The log of a node's stop lane.
 pub(crate) fn log_of(node: &NodeName) -> Result<NodeName, StoreError> {
@@ -75,7 +98,7 @@ impl StopLane<'_> {
     }
 
     pub(crate) async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
-        let answer = match &self.0.engine {
+        let answer = match self.0.engine.as_ref() {
             // On the calling thread there is no queue.
             Engine::Inline { .. } | Engine::ReadOnly(_) => return self.0.submit(case).await,
             Engine::File(file) => {
@@ -93,15 +116,55 @@ impl StopLane<'_> {
     }
 
     async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
-        match &self.0.engine {
-            Engine::Inline { .. } | Engine::ReadOnly(_) => self.0.ask(query).await,
-            Engine::File(file) => file.read_for_stop(|tx| at_once(query.run(tx))),
-            Engine::Server { stop, .. } => stop.read(query).await,
-        }
+        self.0.ask_over(Line::Stop, query).await
     }
 }
 
 impl Store {
+    pub(crate) fn on(node: NodeName, engine: Engine, last_alive: Option<Timestamp>) -> Self {
+        Self { node, engine: Arc::new(engine), line: Line::Ordinary, last_alive }
+    }
+
+    /// The same store, asked over the connection kept for whoever wants to stop something. What it is told to do
+    /// still waits its turn; [`Store::stop_lane`] does not.
+    #[must_use]
+    pub fn asked_to_stop(&self) -> Self {
+        self.over(Line::Stop)
+    }
+
+    /// The same store, asked over the connection kept for how things stand.
+    #[must_use]
+    pub fn asked_for_status(&self) -> Self {
+        self.over(Line::Status)
+    }
+
+    fn over(&self, line: Line) -> Self {
+        Self { node: self.node.clone(), engine: Arc::clone(&self.engine), line, last_alive: self.last_alive }
+    }
+
+    pub(crate) async fn ask_over<Q: Query + Sync>(&self, line: Line, query: Q) -> Result<Q::Out, StoreError> {
+        match self.engine.as_ref() {
+            Engine::Inline { shared: tx, .. } => {
+                at_once(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner)))
+            }
+            Engine::ReadOnly(tx) => at_once(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner))),
+            Engine::File(file) => file.read(line, |tx| at_once(query.run(tx))),
+            Engine::Server { ordinary, stop } => match line {
+                Line::Ordinary => ordinary.read(line, query).await,
+                Line::Stop | Line::Status => stop.read(line, query).await,
+            },
+        }
+    }
+
+    /// Takes every ordinary connection for reading of a file, until what this gives is dropped. For tests.
+    #[must_use]
+    pub fn occupied(&self) -> Occupied<'_> {
+        Occupied(match self.engine.as_ref() {
+            Engine::File(file) => file.occupied(),
+            Engine::Inline { .. } | Engine::ReadOnly(_) | Engine::Server { .. } => Vec::new(),
+        })
+    }
+
     /// Where stopping things does not wait for anything else.
     #[must_use]
     pub fn stop_lane(&self) -> StopLane<'_> {
@@ -111,7 +174,7 @@ impl Store {
     /// The logs this node writes and signs: its own, and its stop lane's where that has one.
     #[must_use]
     pub fn own_logs(&self) -> Vec<NodeName> {
-        let stop = match &self.engine {
+        let stop = match self.engine.as_ref() {
             Engine::Server { .. } => log_of(&self.node).ok(),
             Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
         };

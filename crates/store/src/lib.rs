@@ -82,11 +82,11 @@ pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
 pub use findings::{Finding, SealedContent};
 pub use freezes::{Brake, Freeze, Scope};
-pub use lane::StopLane;
+pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
-pub use mounts::{PinnedTool, SeenTool, WaitsFor, definition_digest};
+pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
@@ -102,13 +102,15 @@ pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
+use crate::lane::Line;
 use crate::postgres::{Patience, Server, Time};
 use crate::sqlite::{SqliteFile, SqliteTx, at_once};
 
 /// The store of one node.
 pub struct Store {
     node: NodeName,
-    engine: Engine,
+    engine: Arc<Engine>,
+    line: Line,
     last_alive: Option<Timestamp>,
 }
 
@@ -164,7 +166,7 @@ impl Store {
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
-        Ok(Self { node, engine: Engine::File(file), last_alive })
+        Ok(Self::on(node, Engine::File(file), last_alive))
     }
 
     /// Opens a SQLite file only to read it, whoever else has it open. Nothing can be changed through it.
@@ -174,7 +176,7 @@ impl Store {
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         let node = NodeName::new("reader").map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let engine = Engine::ReadOnly(Mutex::new(sqlite::open_to_read(path)?));
-        Ok(Self { node, engine, last_alive: None })
+        Ok(Self::on(node, engine, None))
     }
 
     /// A node of a simulation.
@@ -186,7 +188,7 @@ impl Store {
         let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         drop(tx);
-        Ok(Self { node, engine: Engine::Inline { shared, clock }, last_alive })
+        Ok(Self::on(node, Engine::Inline { shared, clock }, last_alive))
     }
 
     /// Connects to PostgreSQL. Time is the server's, so that all nodes share one clock.
@@ -213,7 +215,7 @@ impl Store {
         let log = lane::log_of(&node)?;
         let (register, _) = Pending::new(recovery::Register { node: log.clone() });
         let stop = Server::open(url, log, time, Patience::Short, register)?;
-        Ok(Self { node, engine: Engine::Server { ordinary, stop }, last_alive })
+        Ok(Self::on(node, Engine::Server { ordinary, stop }, last_alive))
     }
 
     /// This node.
@@ -231,7 +233,7 @@ impl Store {
     /// The server's number for the writing connection. For tests that cut it.
     #[must_use]
     pub fn backend(&self) -> Option<i32> {
-        match &self.engine {
+        match self.engine.as_ref() {
             Engine::Server { ordinary, .. } => ordinary.backend(),
             Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
         }
@@ -239,7 +241,7 @@ impl Store {
 
     async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
         let (errand, answer) = Pending::new(case);
-        match &self.engine {
+        match self.engine.as_ref() {
             Engine::Inline { shared, clock } => {
                 let mut group: [Box<dyn Errand<SqliteTx>>; 1] = [errand];
                 let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,18 +257,7 @@ impl Store {
     }
 
     async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
-        match &self.engine {
-            Engine::Inline { shared, .. } => {
-                let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                at_once(query.run(&mut *tx))
-            }
-            Engine::File(file) => file.read(|tx| at_once(query.run(tx))),
-            Engine::ReadOnly(tx) => {
-                let mut tx = tx.lock().unwrap_or_else(PoisonError::into_inner);
-                at_once(query.run(&mut *tx))
-            }
-            Engine::Server { ordinary, .. } => ordinary.read(query).await,
-        }
+        self.ask_over(self.line, query).await
     }
 
     /// Records that this node has started.
@@ -314,7 +305,7 @@ impl Store {
     /// # Errors
     /// When that cannot be recorded.
     pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Ended, StoreError> {
-        self.submit(people::CancelService { service, by }).await
+        self.submit(people::CancelService { service, by, code: stops::CODE }).await
     }
 
     /// Holds a write longer, or lets it go now.

@@ -6,12 +6,13 @@
 use sha2::{Digest as _, Sha256};
 use sluice_core::audit::Fact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, Timestamp};
+use sluice_core::{Actor, HoldId, ServiceName, Timestamp};
 
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message, Severity};
+use crate::people::CancelService;
 use crate::sql::{Row, Tx, params};
 
 const OF_MOUNT: &str = "SELECT tool, accepted, accepted_by, accepted_at, waiting, reason, since FROM mount_tools \
@@ -91,7 +92,7 @@ impl UseCase for Note {
         let (now, mount, by) = (desk.now, self.mount.as_str(), desk.actor());
         let mut pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
         let at_first = pins.is_empty();
-        let (mut began, mut waits) = (Vec::new(), Vec::new());
+        let (mut began, mut waits, mut news) = (Vec::new(), Vec::new(), 0_usize);
         for seen in &self.seen {
             let (tool, definition) = (seen.tool.as_str(), seen.definition.as_str());
             let known = pins.iter_mut().find(|pin| pin.tool == seen.tool);
@@ -120,6 +121,8 @@ impl UseCase for Note {
                 (false, false) => WaitsFor::New,
             };
             desk.write_one(WAITS, params![mount, tool, definition, why.as_str(), now]);
+            // One that keeps changing while it waits is no news to people: they are told once.
+            news += usize::from(waiting.is_none());
             waits.push(
                 serde_json::json!({"tool": tool, "reason": why.as_str(), "digest": definition_digest(definition)}),
             );
@@ -138,6 +141,9 @@ impl UseCase for Note {
             let shown = waits.get(..waits.len().min(20)).unwrap_or_default().to_vec();
             let fact = Fact::new("mount.changed", by).with("mount", mount).with("tools", waits.len());
             desk.record(fact.with("first", serde_json::Value::Array(shown.clone())));
+            if news == 0 {
+                return Ok(pins);
+            }
             let text = format!(
                 "{} of `{mount}` wait for a person: sluice mounts diff {mount}",
                 if waits.len() == 1 { "one tool".to_owned() } else { format!("{} tools", waits.len()) }
@@ -178,6 +184,30 @@ impl UseCase for Accept {
             let fact = Fact::new("mount.accepted", self.by.clone()).with("mount", mount).with("tool", tool);
             desk.record(fact.with("digest", digest).with("reason", why.as_str()));
         }
+        Ok(())
+    }
+}
+
+/// What of the mounts became another when the configuration was taken up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MountsChange {
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those set up otherwise.
+    pub changed: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+}
+
+struct Changed(MountsChange, Actor);
+
+impl UseCase for Changed {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let Self(MountsChange { added, changed, removed }, by) = self;
+        let fact = Fact::new("mounts.reloaded", by.clone()).with("added", added.join(" "));
+        desk.record(fact.with("changed", changed.join(" ")).with("removed", removed.join(" ")));
         Ok(())
     }
 }
@@ -237,6 +267,23 @@ impl Store {
     /// When one does not wait, has become another, or the caller is no person; then none is accepted.
     pub async fn accept_mount(&self, mount: &str, tools: Vec<(String, String)>, by: Actor) -> Result<(), StoreError> {
         self.submit(Accept { mount: mount.into(), tools, by }).await
+    }
+
+    /// Writes down that mounts came, went or became others while the gateway ran, and by whose word.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn mounts_changed(&self, change: MountsChange, by: Actor) -> Result<(), StoreError> {
+        self.submit(Changed(change, by)).await
+    }
+
+    /// Stops everything of a mount that has not started, because the mount is gone.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn cancel_mount(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
+        let ended = self.submit(CancelService { service, by, code: "mount.removed" }).await?;
+        Ok(ended.cancelled)
     }
 
     /// How every tool of a mount stands.

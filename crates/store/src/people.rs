@@ -59,10 +59,12 @@ fn is_strangers(hold: &Hold, by: &Actor) -> bool {
     matches!(by, Actor::Agent(name) if name != hold.agent())
 }
 
-/// Stops everything of a service that has not left: part of disconnecting it. What is on its way is not tried again.
+/// Stops everything of a service that has not left: part of taking it away. What is on its way is not tried again.
 pub(crate) struct CancelService {
     pub service: ServiceName,
     pub by: Actor,
+    /// What the record gives as the reason.
+    pub code: &'static str,
 }
 
 /// What disconnecting a service did to its writes.
@@ -101,7 +103,7 @@ impl UseCase for CancelService {
         for hold in &on_their_way {
             stops::order(desk, *hold, &self.by);
         }
-        let cancelled = waiting.stop(desk, &self.by, stops::CODE)?;
+        let cancelled = waiting.stop(desk, &self.by, self.code)?;
         Ok(Ended { cancelled, on_their_way })
     }
 }

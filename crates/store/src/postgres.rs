@@ -14,20 +14,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures_util::future::{join, join3, try_join_all};
+use futures_util::future::{join, join_all, join3, try_join_all};
 use sluice_core::{Clock, NodeName, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use crate::ahead::{Ahead, Foresight};
-use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP, Query};
+use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::migrate;
 use crate::porter::Porter;
 use crate::sql::{self, Row, Text, Tx, Val, Write, params};
 use many::Touches;
-use reading::{PendingQuery, Reading, read_on};
+use reading::{Reading, read_on};
 use wire::{Asking, Making, decode, fault, make_all};
 
 /// Most errands that share one commit.
@@ -75,7 +75,7 @@ pub(crate) struct PgTx {
 /// The store on a server: the queue to this node's writer.
 pub(crate) struct Server {
     queue: Option<mpsc::Sender<Box<dyn Errand<PgTx>>>>,
-    reads: Option<mpsc::Sender<Box<dyn Reading>>>,
+    reads: Vec<mpsc::Sender<Box<dyn Reading>>>,
     writer: Option<JoinHandle<()>>,
     backend: Arc<Mutex<Option<i32>>>,
 }
@@ -398,7 +398,8 @@ impl Server {
         register: Box<dyn Errand<PgTx> + Send>,
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
-        let (reads, readings) = mpsc::channel(4 * GROUP);
+        // Connected when first asked: only the stop lane is asked how things stand.
+        let (reads, readings) = (0..2).map(|_| mpsc::channel(4 * GROUP)).unzip();
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
         let keeper = Keeper { url: url.to_owned(), node, time, patience, epoch: 0, backend: Arc::clone(&backend) };
@@ -406,7 +407,7 @@ impl Server {
             .name("store-writer".into())
             .spawn(move || keeper.live(register, errands, readings, ready))
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-        let this = Self { queue: Some(queue), reads: Some(reads), writer: Some(writer), backend };
+        let this = Self { queue: Some(queue), reads, writer: Some(writer), backend };
         started.recv().unwrap_or_else(|_| Err(StoreError::Unavailable("the writer stopped".into())))?;
         Ok(this)
     }
@@ -414,14 +415,6 @@ impl Server {
     pub async fn send(&self, errand: Box<dyn Errand<PgTx>>) -> Result<(), StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         self.queue.as_ref().ok_or_else(stopped)?.send(errand).await.map_err(|_| stopped())
-    }
-
-    pub async fn read<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
-        let stopped = || StoreError::Unavailable("the reader has stopped".into());
-        let (reply, answer) = oneshot::channel();
-        let reading = Box::new(PendingQuery { query, reply });
-        self.reads.as_ref().ok_or_else(stopped)?.send(reading).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
     }
 
     /// The server's number for the writing connection, for tests that cut it.
@@ -433,7 +426,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.queue = None;
-        self.reads = None;
+        self.reads.clear();
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
         }
@@ -455,7 +448,7 @@ impl Keeper {
         mut self,
         register: Box<dyn Errand<PgTx> + Send>,
         errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>,
-        readings: mpsc::Receiver<Box<dyn Reading>>,
+        readings: Vec<mpsc::Receiver<Box<dyn Reading>>>,
         ready: std::sync::mpsc::SyncSender<Result<(), StoreError>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -468,7 +461,9 @@ impl Keeper {
                 Err(error) => return drop(ready.send(Err(error))),
             };
             drop(ready.send(Ok(())));
-            join(self.write_on(tx, errands), read_on(self.url.clone(), readings)).await;
+            let (url, patience) = (self.url.clone(), self.patience);
+            let reading = join_all(readings.into_iter().map(|readings| read_on(url.clone(), patience, readings)));
+            join(self.write_on(tx, errands), reading).await;
         });
     }
 

@@ -254,6 +254,24 @@ impl UseCase for Note {
     }
 }
 
+/// What a task wanted to keep and may not.
+struct NotKept {
+    proxy: String,
+    task: JobId,
+    code: &'static str,
+    by: Actor,
+}
+
+impl UseCase for NotKept {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let fact = Fact::new("proxy.proposal_refused", self.by.clone()).with("proxy", &self.proxy);
+        desk.record(fact.with("task", self.task).with("code", self.code));
+        Ok(())
+    }
+}
+
 /// Ends what this node left running when it died.
 struct LeftOpen {
     end: Box<dyn Fn(&ProxyTask) -> TaskEnd + Send + Sync>,
@@ -385,6 +403,20 @@ impl Store {
     /// When it cannot be recorded.
     pub async fn note_proxy(&self, proxy: &str, what: &'static str, by: Actor) -> Result<(), StoreError> {
         self.submit(Note { proxy: proxy.into(), what, by }).await
+    }
+
+    /// Records that something a task proposed to keep was refused, by its code alone.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn refuse_proposal(
+        &self,
+        proxy: &str,
+        task: JobId,
+        code: &'static str,
+        by: Actor,
+    ) -> Result<(), StoreError> {
+        self.submit(NotKept { proxy: proxy.into(), task, code, by }).await
     }
 
     /// Which proxies do not run, and why.

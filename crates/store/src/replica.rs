@@ -9,6 +9,7 @@ mod apply;
 mod copy;
 mod files;
 mod packing;
+mod place;
 mod rank;
 mod search;
 mod snippet;
@@ -16,9 +17,7 @@ mod snippet;
 mod tests;
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sluice_core::Timestamp;
@@ -27,9 +26,10 @@ use sluice_core::mail::{Attachment, Mail};
 
 use crate::error::StoreError;
 use copy::Copy;
+use place::{Place, unavailable};
 
-/// The file that says which copy answers.
-const POINTER: &str = "current";
+pub use place::Keeping;
+pub use sluice_seal::Key;
 
 /// Who reads. An agent gets a stub of what is withheld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,7 @@ pub struct Batch {
 /// The copy of one connection.
 #[derive(Debug)]
 pub struct Replica {
-    folder: PathBuf,
+    place: Place,
     current: RwLock<Arc<Copy>>,
 }
 
@@ -187,30 +187,29 @@ pub struct Shadow {
 }
 
 impl Replica {
-    /// Opens the copy in a folder of its own, or begins one.
+    /// Opens the copy in a folder of its own, or begins one. If it lies there in another form than it is to be kept in,
+    /// it is turned into that first: as long as copying the file takes.
     ///
     /// # Errors
-    /// When the folder or the file cannot be used, or the file is damaged: it can then be deleted and made anew.
-    pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unavailable)?;
-        let generation = match fs::read_to_string(folder.join(POINTER)) {
-            Ok(text) => {
-                text.trim().parse().map_err(|_| StoreError::Damaged { detail: "the pointer to the copy".into() })?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 1,
-            Err(error) => return Err(unavailable(error)),
-        };
-        let copy = Copy::open(&file(folder, generation), generation)?;
-        let this = Self { folder: folder.to_path_buf(), current: RwLock::new(Arc::new(copy)) };
-        this.sweep(generation);
-        Ok(this)
+    /// When the folder or the file cannot be used; [`StoreError::WrongKey`] when it is sealed with another key; when
+    /// the file is damaged, it can be deleted and made anew.
+    pub fn open(folder: &Path, keeping: &Keeping) -> Result<Self, StoreError> {
+        let (place, generation) = Place::open(folder, keeping)?;
+        let copy = place.copy(generation)?;
+        place.sweep(generation);
+        Ok(Self { place, current: RwLock::new(Arc::new(copy)) })
     }
 
-    /// Deletes what is left of earlier copies. A later one is a shadow that is not finished.
-    fn sweep(&self, current: u64) {
-        for generation in 1..current {
-            remove(&file(&self.folder, generation));
-        }
+    /// Whether the copy in a folder is sealed: it cannot be opened without its key.
+    #[must_use]
+    pub fn lies_sealed(folder: &Path) -> bool {
+        Place::lies_sealed(folder)
+    }
+
+    /// Whether this copy is sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.place.is_sealed()
     }
 
     fn copy(&self) -> Arc<Copy> {
@@ -324,12 +323,11 @@ impl Replica {
     /// When its file cannot be made.
     pub fn shadow(&self) -> Result<Shadow, StoreError> {
         let generation = self.copy().generation + 1;
-        let path = file(&self.folder, generation);
-        let copy = match Copy::open(&path, generation) {
+        let copy = match self.place.copy(generation) {
             // Half a file is of no use: begin again.
             Err(StoreError::Damaged { .. }) => {
-                remove(&path);
-                Copy::open(&path, generation)?
+                self.place.remove(generation);
+                self.place.copy(generation)?
             }
             other => other?,
         };
@@ -343,26 +341,17 @@ impl Replica {
     pub fn swap(&self, shadow: Shadow) -> Result<(), StoreError> {
         let Shadow { generation, copy } = shadow;
         copy.settle()?;
-        let (path, fresh) = (self.folder.join(POINTER), self.folder.join("current.new"));
-        let write = || -> std::io::Result<()> {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
-            file.write_all(format!("{generation}\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)?;
-            fs::File::open(&self.folder)?.sync_all()
-        };
-        write().map_err(unavailable)?;
+        self.place.point(generation)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(copy);
-        self.sweep(generation);
+        self.place.sweep(generation);
         Ok(())
     }
 
     /// Gives up a copy that was begun: its cursor has expired, and it has to begin again.
     pub fn abandon(&self, shadow: Shadow) {
-        let path = file(&self.folder, shadow.generation);
+        let generation = shadow.generation;
         drop(shadow);
-        remove(&path);
+        self.place.remove(generation);
     }
 
     /// Deletes the copy for good.
@@ -370,7 +359,7 @@ impl Replica {
     /// # Errors
     /// When something of it cannot be deleted.
     pub fn destroy(self) -> Result<(), StoreError> {
-        let folder = self.folder.clone();
+        let folder = self.place.folder().to_path_buf();
         drop(self);
         fs::remove_dir_all(folder).map_err(unavailable)
     }
@@ -398,21 +387,4 @@ impl Shadow {
     pub fn freshness(&self) -> Freshness {
         self.copy.freshness()
     }
-}
-
-fn file(folder: &Path, generation: u64) -> PathBuf {
-    folder.join(format!("copy-{generation}.db"))
-}
-
-fn remove(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        // What cannot be deleted now is tried again at the next start.
-        drop(fs::remove_file(name));
-    }
-}
-
-fn unavailable(error: std::io::Error) -> StoreError {
-    StoreError::Unavailable(Box::new(error))
 }

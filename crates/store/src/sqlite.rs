@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use crate::desk::{APPEND, CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::holds;
+use crate::lane::Line;
 use crate::migrate;
 use crate::porter::Porter;
 use crate::recent::{DUPLICATE_SPAN, Recent};
@@ -79,6 +80,8 @@ pub(crate) struct SqliteFile {
     readers: Vec<Mutex<SqliteTx>>,
     /// For the stop lane alone.
     stop_reader: Option<Mutex<SqliteTx>>,
+    /// For how things stand alone.
+    status_reader: Option<Mutex<SqliteTx>>,
     _lock: File,
 }
 
@@ -303,8 +306,9 @@ impl SqliteFile {
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
         let stop_reader = Some(Mutex::new(open_reader(path)?));
-        let path = path.to_path_buf();
-        Ok((Self { path, queue: None, stops: None, writer: None, readers, stop_reader, _lock: lock }, tx))
+        let status_reader = Some(Mutex::new(open_reader(path)?));
+        let (path, queue, stops, writer) = (path.to_path_buf(), None, None, None);
+        Ok((Self { path, queue, stops, writer, readers, stop_reader, status_reader, _lock: lock }, tx))
     }
 
     /// Hands the writing connection to its thread.
@@ -337,22 +341,24 @@ impl SqliteFile {
         queue.send(errand).await.map_err(|_| stopped())
     }
 
-    /// Reads on the calling thread, on the connection nobody else uses.
-    pub fn read_for_stop<Out>(
+    /// Reads on the calling thread: on whichever ordinary connection is free, or on the one kept for this.
+    pub fn read<Out>(
         &self,
+        line: Line,
         ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>,
     ) -> Result<Out, StoreError> {
-        let reader = self.stop_reader.as_ref().map(|reader| reader.lock().unwrap_or_else(PoisonError::into_inner));
+        let free = || self.readers.iter().find_map(|reader| reader.try_lock().ok());
+        let reader = match line {
+            Line::Ordinary => free().or_else(|| self.readers.first().map(held)),
+            Line::Stop => self.stop_reader.as_ref().map(held),
+            Line::Status => self.status_reader.as_ref().map(held),
+        };
         ask(&mut *reader.ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?)
     }
 
-    /// Reads on the calling thread, on whichever connection is free.
-    pub fn read<Out>(&self, ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
-        let free = self.readers.iter().find_map(|reader| reader.try_lock().ok());
-        let busy = || self.readers.first().map(|reader| reader.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut reader =
-            free.or_else(busy).ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?;
-        ask(&mut reader)
+    /// Every ordinary connection for reading, taken. For tests.
+    pub fn occupied(&self) -> Vec<MutexGuard<'_, SqliteTx>> {
+        self.readers.iter().map(held).collect()
     }
 }
 
@@ -362,6 +368,7 @@ impl Drop for SqliteFile {
         // only the writer can. Who copies the file of a stopped gateway must find everything in it.
         self.readers.clear();
         self.stop_reader = None;
+        self.status_reader = None;
         // The writer looks at stops first, so that their queue must not close last.
         self.stops = None;
         // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
@@ -370,6 +377,10 @@ impl Drop for SqliteFile {
             drop(writer.join());
         }
     }
+}
+
+fn held(reader: &Mutex<SqliteTx>) -> MutexGuard<'_, SqliteTx> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A use case on SQLite never waits; if it would, that is a fault of ours, not a reason to hang.

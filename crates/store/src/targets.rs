@@ -20,8 +20,7 @@ const LEARN: &str = "INSERT INTO known_targets (agent, print, since, approval) V
      ON CONFLICT (agent, print) DO NOTHING";
 const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
 const REASON: &str = "SELECT reason FROM contents WHERE hold = ?1";
-const TAINTED: &str =
-    "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL AND ended_at IS NULL LIMIT 1";
+const TAINTED: &str = "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL LIMIT 1";
 
 /// An outside text a session is about to be shown.
 #[derive(Debug, Clone)]
@@ -173,7 +172,7 @@ impl Store {
         self.ask(ReasonOf(hold)).await
     }
 
-    /// Whether any open session of an agent has read something bad.
+    /// Whether any session of an agent has read something bad that no person has cleared since. Ending it clears nothing.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -77,12 +77,71 @@ impl Database {
         run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Tables nobody gets into until what this gives is dropped.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    #[must_use]
+    pub fn lock(&self, tables: &str) -> Lock {
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
+        let (taken, is_taken) = std::sync::mpsc::channel();
+        let (url, begin) = (self.url.clone(), format!("BEGIN; LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"));
+        let thread = std::thread::spawn(move || {
+            let server: Config = url.parse().unwrap_or_else(|error| panic!("{error}"));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap_or_else(|error| panic!("{error}")).block_on(async {
+                let (client, connection) = server.connect(NoTls).await.unwrap_or_else(|error| panic!("{error}"));
+                let held = async {
+                    client.batch_execute(&begin).await.unwrap_or_else(|error| panic!("{error}"));
+                    let _sent = taken.send(());
+                    drop(released.await);
+                    drop(client);
+                };
+                let ((), _) = tokio::join!(held, connection);
+            });
+        });
+        is_taken.recv().unwrap_or_else(|error| panic!("{error}"));
+        Lock { url: self.url.clone(), release: Some(release), thread: Some(thread) }
+    }
+
     fn create(url: &str) -> Self {
         let server: Config = url.parse().unwrap_or_else(|error| panic!("{SERVER} is not a connection URL: {error}"));
         // Random and not counted: a server that outlives a killed test still has its database.
         let name = format!("sluice_test_{:016x}", RandomState::new().build_hasher().finish());
         run(&server, &format!("CREATE DATABASE {name} TEMPLATE template0")).unwrap_or_else(|error| panic!("{error}"));
         Self { url: renamed(url, &name), server, name }
+    }
+}
+
+/// Tables nobody gets into while this lives.
+#[derive(Debug)]
+pub struct Lock {
+    url: String,
+    release: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Lock {
+    /// Waits until this many connections stand before them.
+    ///
+    /// # Panics
+    /// When the server cannot be asked.
+    pub fn wait_for(&self, waiters: usize) {
+        let server: Config = self.url.parse().unwrap_or_else(|error| panic!("{error}"));
+        let ask = format!(
+            "DO $$ BEGIN WHILE (SELECT COUNT(DISTINCT pid) FROM pg_locks WHERE NOT granted AND database = \
+             (SELECT oid FROM pg_database WHERE datname = current_database())) < {waiters} LOOP END LOOP; END $$"
+        );
+        run(&server, &ask).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.release = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
     }
 }
 

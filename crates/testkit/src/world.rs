@@ -210,6 +210,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         rates: Vec::new(),
         window: Window::default(),
         idempotency_key: None,
+        named: false,
         allow_duplicate: false,
         allowance: None,
         expiry: Span::from_hours(1),

@@ -1,15 +1,15 @@
 //! `proxy.run`: one task of a security proxy.
 //!
-//! Takes the declared operation, a call's arguments and a ticket; makes the one request, reads the answer through
-//! all six stages and gives data or a summary. Promise: the answer as it came never leaves the worker; one finding
-//! of an injection, and nothing of the answer is given at all.
+//! Takes the declared operation, a call's arguments, what was kept of earlier tasks and a ticket; makes the one request,
+//! reads the answer through all six stages, gives data or a summary and proposes what to keep of it. Promise:
+//! the answer as it came never leaves the worker; one finding of an injection, and nothing of the answer is given at all.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_content::stages::Schema;
 use sluice_content::{Plan, Raw, Verdict, clean};
-use sluice_core::proxy::{Operation, Output, Strictness, Trust, project, summary, tighten};
+use sluice_core::proxy::{Identity, Operation, Output, Strictness, Told, Trust, project, summary, tighten};
 use sluice_sandbox::protocol::{Exchange, Job, Reply};
 
 use crate::net::Gate;
@@ -29,9 +29,12 @@ struct Task {
     base_path: String,
     arguments: Map<String, Value>,
     ticket: String,
-    /// What went before with the same side, for operations that ask for it.
+    /// What a lasting account declares, if there is one.
     #[serde(default)]
-    recent: Value,
+    identity: Option<Identity>,
+    /// What went before: the other side, the last exchanges with it, drafts in progress.
+    #[serde(default)]
+    told: Told,
 }
 
 impl Kind for ProxyRun {
@@ -51,8 +54,7 @@ impl Kind for ProxyRun {
         let schema = tighten(schema, task.trust);
         let compiled = Schema::compile(&schema).map_err(|_| fault("proxy.no_schema", "the schema cannot be used"))?;
         let (status, content_type, body) = ask(&task, gate)?;
-        let seen =
-            json!({"answer_bytes": body.len(), "answer_hash": prefix(&body), "recent": recent_count(&task.recent)});
+        let seen = json!({"answer_bytes": body.len(), "answer_hash": prefix(&body)});
         match status {
             200..=299 => {}
             401 | 403 => return Err(fault("proxy.auth", "the service refused the credential")),
@@ -90,17 +92,21 @@ fn shaped(task: &Task, value: Value, schema: &Value, seen: Value, findings: &[Va
     if value.is_null() && schema.get("type").and_then(Value::as_str) != Some("null") {
         return Err(fault("proxy.answer", "the answer is empty"));
     }
+    // Only a proposal: the gateway looks at it as at anything else a worker says.
+    let proposals = task.identity.as_ref().map(|identity| task.operation.propose(identity, &task.arguments, &value));
     let data = match task.operation.output {
         Output::Data => value,
         Output::Summary => summary(&value),
     };
-    let payload = json!({"verdict": "clean", "data": data, "findings": findings.len(), "seen": seen});
+    let payload =
+        json!({"verdict": "clean", "data": data, "findings": findings.len(), "seen": seen, "proposals": proposals});
     Ok(Done { payload, attachments: Vec::new() })
 }
 
 /// Makes the one request. Gives status, type and bytes.
 fn ask(task: &Task, gate: &mut Gate<'_>) -> Result<(u16, Option<String>, Vec<u8>), Fault> {
-    let request = task.operation.request(&task.arguments).map_err(|why| fault("proxy.arguments", &why.to_string()))?;
+    let request = task.operation.request_told(&task.arguments, &task.told);
+    let request = request.map_err(|why| fault("proxy.arguments", &why.to_string()))?;
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     if request.body.is_some() {
         headers.push(("content-type".into(), "application/json".into()));
@@ -119,10 +125,6 @@ fn ask(task: &Task, gate: &mut Gate<'_>) -> Result<(u16, Option<String>, Vec<u8>
         }
         Reply::Refused { text, .. } => Err(fault("proxy.refused", &text)),
     }
-}
-
-fn recent_count(recent: &Value) -> usize {
-    recent.as_array().map_or(0, Vec::len)
 }
 
 fn prefix(body: &[u8]) -> String {

@@ -11,7 +11,7 @@ use aho_corasick::AhoCorasick;
 use super::bytes::{at, before, cut, is_alnum, is_hex, is_word, line};
 use super::doubt::{entropy, is_placeholder, is_random};
 use super::formats::VENDORS;
-use super::marks::{Place, around};
+use super::marks::{Place, around, is_publishable};
 
 /// How much of the key's side is read.
 const REACH: usize = 64;
@@ -48,8 +48,9 @@ const STRONG: [&str; 27] = [
 /// What a key ends with that may guard one: only where it is written like a setting.
 const WEAK: [&str; 8] = ["key", "token", "pat", "pwd", "pass", "auth", "login", "passphrase"];
 /// What a key holds that guards nothing.
-const HARMLESS: [&str; 36] = [
+const HARMLESS: [&str; 37] = [
     "public",
+    "publish",
     "idempot",
     "page",
     "next",
@@ -100,6 +101,9 @@ const AWS: &str = "aws.secret";
 pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'static>> {
     let (start, end) = value(text, start, end)?;
     let value = cut(text, start, end);
+    if is_publishable(value) {
+        return None;
+    }
     let random = is_random(value);
     if !random && !mixed(value) && !is_uuid(value) && value.len() != 40 {
         return None;
@@ -211,6 +215,10 @@ impl Key {
             place -= 1;
         }
         let raw = cut(text, place, end);
+        // `the API key is …`
+        let told = [b" is".as_slice(), b" ist", b" lautet", b" est"].iter().find_map(|link| raw.strip_suffix(*link));
+        operator |= told.is_some() && value > end;
+        let raw = told.unwrap_or(raw);
         let flag = raw.iter().rposition(|byte| *byte == b' ').map_or(raw, |at| raw.get(at + 1..).unwrap_or_default());
         let spaced = raw.contains(&b' ');
         // `--token VALUE` joins by a blank.
@@ -311,6 +319,7 @@ mod tests {
             "API_TOKEN => 'q7Rb2kLw9ZtX4vNc8mYp'",
             "deploy --auth-token q7Rb2kLw9ZtX4vNc8mYp now",
             "secretKey := \"q7Rb2kLw9ZtX4vNc8mYp\"",
+            "the API key is 9f86d081884c7d659a2feaa0c55ad015",
         ] {
             assert_eq!(ids(text), ["generic.assigned"], "{text}");
         }
@@ -328,6 +337,8 @@ mod tests {
             "https://news.example/u?token=q7Rb2kLw9ZtX4vNc8mYp",
             "Message-ID: <20021021q7Rb2kLw9ZtX4vNc8mYp@mail.example>",
             "apiKey: configurationProviderFactory",
+            "publishableKey: 'pk_live_q7Rb2kLw9ZtX4vNc8mYpQ1m8'",
+            "the build is 9f86d081884c7d659a2feaa0c55ad015",
         ] {
             assert_eq!(ids(text), Vec::<&str>::new(), "{text}");
         }

@@ -1,56 +1,76 @@
 //! A JSON value as parts: every text in it that could carry something out.
 //!
 //! Takes a value; gives one part for each string, each long number and each name of a key, named by its path.
-//! Promise: nothing that would be sent is left out.
+//! Promise: nothing that would be sent is left out, and no name of a part is the name of a key that could be a secret.
 
 use serde_json::Value;
 
-use super::Part;
+use super::{KEY, Part, live};
 
 /// Numbers shorter than this say nothing.
 const SHORTEST_NUMBER: usize = 7;
-/// Names of keys are scanned together from this length on; shorter ones hold nothing.
-const LONG_KEY: usize = 16;
+/// Names of keys are scanned from this length on: nothing shorter is looked for.
+const LONG_KEY: usize = live::TOO_SHORT;
+/// Longest name of a key that stands in a path.
+const PLAIN: usize = 24;
 
 /// All parts of a value, in order.
 #[must_use]
 pub fn parts_of<'a>(name: &str, value: &'a Value) -> Vec<Part<'a>> {
-    let mut parts = Vec::new();
-    walk(name.to_owned(), None, value, &mut parts);
-    parts
+    let mut walk = Walk { parts: Vec::new(), keys: 0 };
+    walk.value(name.to_owned(), None, value);
+    walk.parts
 }
 
-fn walk<'a>(path: String, key: Option<&'a str>, value: &'a Value, parts: &mut Vec<Part<'a>>) {
-    match value {
-        Value::Null | Value::Bool(_) => {}
-        Value::Number(number) => {
-            let text = number.to_string();
-            if text.len() >= SHORTEST_NUMBER {
-                parts.push(Part::new(path, text));
-            }
-        }
-        Value::String(text) => {
-            let part = Part::new(path, text.as_str());
-            parts.push(match key {
-                Some(key) => part.under(key),
-                None => part,
-            });
-        }
-        Value::Array(items) => {
-            for (n, item) in items.iter().enumerate() {
-                walk(format!("{path}[{n}]"), key, item, parts);
-            }
-        }
-        Value::Object(fields) => {
-            for (name, item) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                if name.len() >= LONG_KEY {
-                    parts.push(Part::new(format!("{path} (name)"), name.as_str()));
+struct Walk<'a> {
+    parts: Vec<Part<'a>>,
+    /// Names of keys met so far.
+    keys: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn value(&mut self, path: String, key: Option<&'a str>, value: &'a Value) {
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(number) => {
+                let text = number.to_string();
+                if text.len() >= SHORTEST_NUMBER {
+                    self.parts.push(Part::new(path, text));
                 }
-                walk(path, Some(name), item, parts);
+            }
+            Value::String(text) => {
+                let part = Part::new(path, text.as_str());
+                self.parts.push(match key {
+                    Some(key) => part.under(key),
+                    None => part,
+                });
+            }
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    self.value(format!("{path}[{n}]"), key, item);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, item) in fields {
+                    self.keys += 1;
+                    // Behind its number the name of a key cannot be read in what is recorded about it.
+                    let numbered = format!("{KEY}{})", self.keys);
+                    if name.len() >= LONG_KEY {
+                        self.parts.push(Part::new(numbered.clone(), name.as_str()));
+                    }
+                    let own = if is_plain(name) { name.as_str() } else { &numbered };
+                    let path = if path.is_empty() { own.to_owned() } else { format!("{path}.{own}") };
+                    self.value(path, Some(name), item);
+                }
             }
         }
     }
+}
+
+/// Whether a name of a key is a word or two: what is looked for by its format never is.
+fn is_plain(name: &str) -> bool {
+    name.len() <= PLAIN && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        || name.len() <= PLAIN && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
 }
 
 #[cfg(test)]
@@ -67,11 +87,32 @@ mod tests {
         assert_eq!(
             named,
             [
-                ("deep.a_rather_long_name_of_a_key (name)", long),
+                ("(key 1)", "deep"),
+                ("(key 2)", long),
                 ("deep.x", "y"),
                 ("n", "123456789"),
+                ("(key 5)", "small"),
                 ("to[0]", "a"),
                 ("to[1]", "b")
+            ]
+        );
+    }
+
+    #[test]
+    fn the_name_of_a_key_that_could_be_a_secret_stands_in_no_path() {
+        let value = json!({"value": {"kP9xQ2vLm7Zt": "below", "colour": "red", "Authorization": "none"}});
+        let parts = parts_of("", &value);
+        let named: Vec<(&str, &str)> = parts.iter().map(|part| (&*part.name, &*part.text)).collect();
+        assert_eq!(
+            named,
+            [
+                ("(key 1)", "value"),
+                ("(key 2)", "Authorization"),
+                ("value.Authorization", "none"),
+                ("(key 3)", "colour"),
+                ("value.colour", "red"),
+                ("(key 4)", "kP9xQ2vLm7Zt"),
+                ("value.(key 4)", "below"),
             ]
         );
     }

@@ -11,9 +11,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use super::bytes::{at, before, is_alnum};
+use super::pieces::{Pieces, Trail, squeezed};
 
 /// Shorter secrets are matched only as they are and only as a whole word: encoded, they would be found by chance.
 pub const SHORT: usize = 8;
+/// Of longer secrets only the raw form is looked for in pieces.
+const LONG: usize = 256;
 /// Shorter ones cannot be looked for at all: every text has them.
 pub const TOO_SHORT: usize = 4;
 
@@ -27,6 +30,7 @@ pub struct LiveSecrets {
     forms: Vec<(usize, &'static str, bool)>,
     ids: Vec<String>,
     skipped: Vec<String>,
+    pieces: Pieces,
 }
 
 impl fmt::Debug for LiveSecrets {
@@ -58,7 +62,7 @@ impl LiveSecrets {
         I: Into<String>,
         B: AsRef<[u8]>,
     {
-        let (mut made, mut needles) = (Self::default(), Vec::new());
+        let (mut made, mut needles, mut split) = (Self::default(), Vec::new(), Vec::new());
         for (id, secret) in secrets {
             let secret = secret.as_ref().trim_ascii();
             if secret.len() < TOO_SHORT {
@@ -68,6 +72,9 @@ impl LiveSecrets {
             let n = made.ids.len();
             made.ids.push(id.into());
             for (form, needle) in forms(secret) {
+                if form == "raw" || secret.len() <= LONG && matches!(form, "base64" | "base64url" | "hex") {
+                    split.push((n, form, needle.clone()));
+                }
                 needles.push(needle);
                 made.forms.push((n, form, secret.len() < SHORT));
             }
@@ -84,6 +91,7 @@ impl LiveSecrets {
                 }
             }
         }
+        made.pieces = Pieces::new(split);
         for needle in &mut needles {
             needle.fill(0);
         }
@@ -108,8 +116,43 @@ impl LiveSecrets {
         self.ids.is_empty()
     }
 
-    /// Every place where a secret stands, in any form.
-    pub(super) fn look<'a>(&'a self, text: &[u8]) -> Vec<Seen<'a>> {
+    /// Every place where a secret stands, in any form: as it is, and without the blanks of the text. What could be a
+    /// piece of one is kept in the trail.
+    pub(super) fn look<'a>(&'a self, text: &[u8], trail: &mut Trail) -> Vec<Seen<'a>> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut found = self.find(text);
+        let tight = squeezed(text);
+        self.pieces.read(&tight, trail);
+        if tight.len() < text.len() {
+            // Short ones must stand alone, and without blanks nothing does.
+            let long = |seen: &Seen<'_>| seen.end - seen.start >= SHORT;
+            found.extend(self.find(&tight).into_iter().filter(long));
+        }
+        found
+    }
+
+    /// What was seen of one call: nothing yet.
+    pub(super) fn trail(&self) -> Trail {
+        self.pieces.trail()
+    }
+
+    /// Keeps how a field begins and ends.
+    pub(super) fn edges(&self, field: &[u8], trail: &mut Trail) {
+        if !self.is_empty() {
+            self.pieces.edges(&squeezed(field), trail);
+        }
+    }
+
+    /// The secrets that can be put together from what was seen.
+    pub(super) fn pieced<'a>(&'a self, trail: &'a Trail) -> impl Iterator<Item = Seen<'a>> + 'a {
+        self.pieces
+            .whole(trail)
+            .filter_map(|(secret, form, end)| self.ids.get(secret).map(|secret| Seen { secret, form, start: 0, end }))
+    }
+
+    fn find<'a>(&'a self, text: &[u8]) -> Vec<Seen<'a>> {
         let mut found = Vec::new();
         let Some(search) = &self.search else { return found };
         let mut next = 0;
@@ -206,7 +249,7 @@ mod tests {
     const SECRET: &str = "Not-A-Real=Secret/42&<x>";
 
     fn seen(live: &LiveSecrets, text: &[u8]) -> Vec<&'static str> {
-        live.look(text).into_iter().map(|seen| seen.form).collect()
+        live.find(text).into_iter().map(|seen| seen.form).collect()
     }
 
     #[test]

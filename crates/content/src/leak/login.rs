@@ -4,10 +4,11 @@
 //! talk about passwords, names of fields and things still to be filled in are left alone.
 
 use super::bytes::{at, before, cut, is_alnum, is_word};
-use super::doubt::is_placeholder;
+use super::doubt::{is_placeholder, turns};
 use super::marks::Place;
+use super::spoken;
 
-const ASSIGNED: &str = "generic.password";
+pub(super) const ASSIGNED: &str = "generic.password";
 const ADDRESS: &str = "url.login";
 
 /// Values that are words of forms, manuals and code instead of passwords, in lower case.
@@ -72,6 +73,28 @@ const WORDS: [&str; 58] = [
     "todo",
 ];
 
+/// Passwords that programs come with, in lower case.
+const DEFAULTS: [&str; 18] = [
+    "postgres",
+    "mysql",
+    "root",
+    "admin",
+    "administrator",
+    "password",
+    "passwd",
+    "pass",
+    "guest",
+    "test",
+    "secret",
+    "user",
+    "dev",
+    "minioadmin",
+    "rabbitmq",
+    "redis",
+    "mongo",
+    "sa",
+];
+
 /// What a key goes on with that guards nothing, in lower case without `_`.
 const HARMLESS: [&[u8]; 20] = [
     b"hash", b"file", b"path", b"policy", b"length", b"field", b"id", b"less", b"reset", b"prompt", b"min", b"max",
@@ -83,7 +106,7 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
     let stem = cut(text, end.saturating_sub(4), end);
     let is_secret = stem.eq_ignore_ascii_case(b"cret");
     // To the end of the word, then to the end of the key: `passwordProd`, `PASSWORD_1`.
-    let tail = [b"word".as_slice(), b"wd", b"phrase", b"code"]
+    let tail = [b"word".as_slice(), b"wd", b"phrase", b"code", b"wort"]
         .into_iter()
         .find(|tail| cut(text, end, end + tail.len()).eq_ignore_ascii_case(tail));
     let word = end + tail.map_or(0, <[u8]>::len);
@@ -123,27 +146,53 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
         (Kind::Equals, false) => plausible(value, 6) && (strong(value) || in_settings(text, start)),
         (Kind::Colon | Kind::Flag, false) => plausible(value, 6) && strong(value),
         (Kind::Is, false) => plausible(value, 6) && strong(value) && value.iter().any(u8::is_ascii_digit),
+        (Kind::Bare, false) => plausible(value, 8) && evident(value),
     };
-    fits.then_some(Place { id: ASSIGNED, start: value_start, end: value_end })
+    let id = || spoken::named(text, start, value_start, value_end);
+    fits.then(|| Place { id: id(), start: value_start, end: value_end })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Equals,
     Colon,
     Is,
     Flag,
+    /// Nothing but a blank, or the next line: the value alone has to say what it is.
+    Bare,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Operator {
-    kind: Kind,
-    end: usize,
+pub(super) struct Operator {
+    pub(super) kind: Kind,
+    pub(super) end: usize,
 }
 
+/// What joins a key and its value in sentences.
+const LINKS: [&[u8]; 11] =
+    [b"is ", b"is:", b"ist ", b"ist:", b"lautet ", b"lautet:", b"est ", b"est:", b"es ", b"es:", b"was "];
+/// What begins the words that say what a password opens.
+const OPENS: [&[u8]; 14] = [
+    b"for ",
+    b"to ",
+    b"of ",
+    b"on ",
+    b"at ",
+    "für ".as_bytes(),
+    b"zum ",
+    b"zur ",
+    b"vom ",
+    b"pour ",
+    b"para ",
+    b"de ",
+    b"du ",
+    "для ".as_bytes(),
+];
+
 impl Operator {
-    /// What joins key and value: `=`, `:=`, `=>`, `:`, `==`, `" value="`, ` is `, or the blank after a flag.
-    fn read(text: &[u8], key_end: usize, flagged: bool) -> Option<Self> {
+    /// What joins key and value: `=`, `:=`, `=>`, `:`, `==`, `" value="`, ` is `, the next cell of a table, or the blank
+    /// after a flag.
+    pub(super) fn read(text: &[u8], key_end: usize, flagged: bool) -> Option<Self> {
         let mut place = key_end;
         let skip = |mut place: usize, bytes: &[u8], most: usize| {
             let limit = place + most;
@@ -152,23 +201,29 @@ impl Operator {
             }
             place
         };
-        place = skip(place, b"\"'`])\\", 3);
+        place = skip(place, b"\"'`])\\*", 4);
         if cut(text, place, place + 7) == b" value=" {
             return Some(Self { kind: Kind::Equals, end: place + 7 });
         }
+        // `<td>Password</td><td>…`, `<password>…`
+        if at(text, place) == b'>' || cut(text, place, place + 2) == b"</" {
+            let end = over_tags(text, if at(text, place) == b'>' { place + 1 } else { place });
+            return Some(Self { kind: Kind::Is, end });
+        }
         let blank = place;
         place = skip(place, b" \t", 12);
-        let word = cut(text, place, place + 3);
-        if place > blank && (word == b"is " || word == b"is:") {
-            return Some(Self { kind: Kind::Is, end: skip(place + 3, b" ", 2) });
-        }
-        // `password for user "x" is "y"`
-        if word == b"for" {
-            let rest = cut(text, place, place + 56);
-            let rest = rest.get(..memchr::memchr(b'\n', rest).unwrap_or(rest.len())).unwrap_or_default();
-            let is =
-                memchr::memmem::find(rest, b" is ").filter(|is| matches!(at(rest, is + 4), b'"' | b'\'' | b'\\'))?;
-            return Some(Self { kind: Kind::Is, end: place + is + 4 });
+        let here = cut(text, place, place + 8);
+        if place > blank {
+            if let Some(link) = LINKS.iter().find(|link| here.starts_with(link)) {
+                return Some(Self { kind: Kind::Is, end: skip(place + link.len(), b" ", 2) });
+            }
+            if OPENS.iter().any(|word| here.starts_with(word)) {
+                return Self::farther(text, place);
+            }
+            // `| password | … |`
+            if at(text, place) == b'|' && at(text, place + 1) != b'|' {
+                return Some(Self { kind: Kind::Is, end: skip(place + 1, b" \t", 12) });
+            }
         }
         if at(text, place) == b'!' && at(text, place + 1) == b'=' {
             place += 1;
@@ -177,18 +232,60 @@ impl Operator {
             b'=' => Kind::Equals,
             b':' => Kind::Colon,
             b',' if place > key_end => Kind::Colon,
+            // The colon of full width.
+            0xEF if cut(text, place, place + 3) == "：".as_bytes() => {
+                return Some(Self { kind: Kind::Colon, end: skip(place + 3, b" ", 2) });
+            }
             _ if flagged && place > blank => return Some(Self { kind: Kind::Flag, end: place }),
             // `password "x"` of build files; an unquoted word would be prose.
             b'"' | b'\'' if place > blank => return Some(Self { kind: Kind::Colon, end: place }),
+            _ if place > blank => return Some(Self { kind: Kind::Bare, end: place }),
             _ => return None,
         };
         place = skip(place, b"=:>", 3);
-        Some(Self { kind, end: skip(place, b" \t", 12) })
+        // `**Password:** …`, `<b>Password:</b> …`
+        let marked = skip(place, b"*", 2);
+        let marked = if cut(text, marked, marked + 2) == b"</" { over_tags(text, marked) } else { marked };
+        let end = skip(marked, b" \t", 12);
+        if kind == Kind::Colon && matches!(at(text, end), b'\n' | b'\r') {
+            return Some(Self { kind: Kind::Bare, end: skip(end, b"\r\n \t", 12) });
+        }
+        Some(Self { kind, end })
+    }
+
+    /// What joins them where words in between say what the password opens: `password for the portal: …`
+    fn farther(text: &[u8], place: usize) -> Option<Self> {
+        let rest = cut(text, place, place + 56);
+        let ends = |byte: &u8| matches!(byte, b'\n' | b'!' | b'?' | b';');
+        let rest = rest.get(..rest.iter().position(ends).unwrap_or(rest.len())).unwrap_or_default();
+        let is = memchr::memmem::find(rest, b" is ").map(|is| is + 4);
+        // `password for user "x" is "y"`
+        if let Some(is) = is.filter(|is| matches!(at(rest, *is), b'"' | b'\'' | b'\\')) {
+            return Some(Self { kind: Kind::Is, end: place + is });
+        }
+        let colon = memchr::memmem::find(rest, b": ").map(|colon| colon + 2);
+        colon.or(is).map(|end| Self { kind: Kind::Bare, end: place + end })
     }
 }
 
+/// Behind the tags and blanks that stand at a position, a few of them at most.
+fn over_tags(text: &[u8], from: usize) -> usize {
+    let mut place = from;
+    for _ in 0..8 {
+        while at(text, place).is_ascii_whitespace() && place < from + 160 {
+            place += 1;
+        }
+        if at(text, place) != b'<' {
+            break;
+        }
+        let Some(end) = memchr::memchr(b'>', cut(text, place, from + 240)) else { break };
+        place += end + 1;
+    }
+    place
+}
+
 /// Where a value starts and ends, and whether it is in quotes.
-fn value(text: &[u8], from: usize) -> Option<(usize, usize, bool)> {
+pub(super) fn value(text: &[u8], from: usize) -> Option<(usize, usize, bool)> {
     let mut start = from;
     while matches!(at(text, start), b'\\' | b'@' | b'(') && start < from + 3 {
         start += 1;
@@ -205,13 +302,15 @@ fn value(text: &[u8], from: usize) -> Option<(usize, usize, bool)> {
     let ends = |byte: &u8| {
         byte.is_ascii_whitespace()
             || matches!(byte, b';' | b'"' | b'\'' | b'`' | b'<' | b',' | b'&' | b')' | b'}' | b']' | b'\\')
+            // The punctuation of scripts that no password is written in.
+            || *byte >= 0xE0
     };
     let end = body.iter().position(ends).unwrap_or(body.len());
     Some((from, from + end, false))
 }
 
 /// Whether it could be a password at all: long enough, one word, no code, no form's word, nothing to be filled in.
-fn plausible(value: &[u8], least: usize) -> bool {
+pub(super) fn plausible(value: &[u8], least: usize) -> bool {
     let lower = value.to_ascii_lowercase();
     let letters: Vec<u8> = lower.iter().copied().filter(u8::is_ascii_lowercase).collect();
     value.len() >= least
@@ -236,7 +335,7 @@ fn plausible(value: &[u8], least: usize) -> bool {
 }
 
 /// Letters with digits or signs between them: no word of a language.
-fn strong(value: &[u8]) -> bool {
+pub(super) fn strong(value: &[u8]) -> bool {
     let value = value.strip_suffix(b".").unwrap_or(value);
     let value = value.strip_suffix(b"!").unwrap_or(value);
     let value = value.strip_suffix(b"?").unwrap_or(value);
@@ -247,6 +346,25 @@ fn strong(value: &[u8]) -> bool {
         .filter(|byte| matches!(byte, b'!' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'@' | b'+' | b'~'))
         .count();
     letters >= 2 && (digits >= 1 || signs >= 1) && value.len() >= 6
+}
+
+/// Whether a value can be nothing but a password: no name, no version, no number of an order.
+pub(super) fn evident(value: &[u8]) -> bool {
+    let end = value.iter().rposition(|byte| !matches!(byte, b'.' | b'!' | b'?' | b':')).map_or(0, |at| at + 1);
+    let value = cut(value, 0, end);
+    let count = |kind: fn(&u8) -> bool| value.iter().filter(|byte| kind(byte)).count();
+    let (lower, upper, digits) =
+        (count(u8::is_ascii_lowercase), count(u8::is_ascii_uppercase), count(u8::is_ascii_digit));
+    let signs = count(|byte| matches!(byte, b'!' | b'#' | b'$' | b'%' | b'^' | b'*' | b'@' | b'+' | b'~' | b'?'));
+    let (length, turns) = (value.len(), turns(value));
+    let mail = memchr::memchr(b'@', value).is_some_and(|sign| memchr::memchr(b'.', cut(value, sign, length)).is_some());
+    if length < 8 || digits == 0 || mail || value.iter().any(|byte| matches!(byte, b'/' | b'=' | b'[' | b'|')) {
+        return false;
+    }
+    let simple = value.iter().all(|byte| is_alnum(*byte));
+    lower >= 1 && upper >= 1 && (signs >= 1 || simple && turns * 5 >= 2 * length)
+        || lower + upper >= 3 && signs >= 1 && turns >= 4
+        || simple && lower >= 3 && digits >= 2 && turns >= 4
 }
 
 /// Whether lines of settings stand around: another assignment or a connection string.
@@ -319,6 +437,12 @@ pub(super) fn address(text: &[u8], at_scheme: usize) -> Option<Place<'static>> {
         || password.iter().all(u8::is_ascii_digit) && password.len() <= 5 && memchr::memchr(b'.', user).is_some()
         || (user == b"user" && (lower == b"password" || lower == b"pass"));
     let named = host + 1 < body.len();
+    // What every manual says, on the machine it is said on: it opens nothing for anybody else.
+    let here = [b"localhost".as_slice(), b"127.0.0.1", b"[::1]", b"0.0.0.0"]
+        .into_iter()
+        .any(|name| cut(body, host + 1, body.len()).starts_with(name));
+    let filler =
+        filler || here && (lower.eq_ignore_ascii_case(user) || DEFAULTS.iter().any(|word| lower == word.as_bytes()));
     (!filler && named && scheme < at_scheme).then_some(Place { id: ADDRESS, start: from + colon + 1, end: from + host })
 }
 
@@ -351,6 +475,17 @@ mod tests {
             "The default password for the user 'pyne' is 'pynesap'",
             "if creds.Secret != \"open-sesame#1\" {",
             "PASS = 'q1w2e3'",
+            "Passwort: Hx7!pQz93",
+            "Das Passwort ist Hx7!pQz93",
+            "use the password Winter2024!xk to get in",
+            "the password for the portal: Hx7!pQz93",
+            "Password for the staging box is tr0ub4dor3x",
+            "<td>Password</td><td>Hx7!pQz93</td>",
+            "<b>Password:</b> Hx7!pQz93",
+            "**Password:** Hx7!pQz93",
+            "| password | Hx7!pQz93 |",
+            "<password>Hx7!pQz93</password>",
+            "Password:\n  Hx7!pQz93\n",
         ] {
             assert!(finds(text), "{text}");
         }
@@ -373,6 +508,16 @@ mod tests {
             "tests passed: 1337ok of all",
             "compass = 'n42degrees'",
             "secret: 'a word'",
+            "choose a password of 12 characters",
+            "password Manager Pro 2024 is out",
+            "the password SHA256-hashed with Argon2id",
+            "a password for Windows11Pro or macOS14",
+            "the password to the account: please ask Ana",
+            "| password | string | yes |",
+            "<label>Password</label><input type=\"password\" id=\"pw1\">",
+            "password reset for order: A-2024-118812",
+            "Passwort: bitte neu vergeben",
+            "password ana.brandt2024@example.org was not found",
         ] {
             assert!(!finds(text), "{text}");
         }
@@ -386,6 +531,8 @@ mod tests {
             "https://bob:hunter22@git.example/x.git",
             "redis://:p4ssw0rdx@cache:6379",
             "amqp://a:b%40c/d@mq/v",
+            "postgres://postgres:postgres@db.example.org/app",
+            "postgres://app:s3cr3t9@localhost/x",
         ] {
             assert!(finds(text), "{text}");
         }
@@ -394,6 +541,10 @@ mod tests {
             "http://example.com/a:b@c",
             "https://user:${TOKEN}@host/",
             "https://user:password@host/",
+            "postgres://postgres:postgres@localhost:5432/app",
+            "mysql://root:root@127.0.0.1/x",
+            "amqp://guest:guest@localhost//",
+            "redis://dev:secret@[::1]:6379",
             "see https://example.com or mail me@example.com",
         ] {
             assert!(!finds(text), "{text}");

@@ -11,7 +11,7 @@ use regex::bytes::Regex;
 use super::bytes::{Runs, at, before, cut, is_alnum, line};
 use super::doubt::{is_placeholder, is_random};
 use super::formats::{self, Format, Proof};
-use super::sums;
+use super::{spoken, sums};
 
 /// Tokens shorter than this are not looked at unless a loud mark stands by them.
 pub(super) const SHORTEST: usize = 16;
@@ -65,6 +65,7 @@ impl Marks {
         let (quiet_marks, quiet_of) = grouped(formats::all().filter(|format| !format.loud));
         let (mut loud_marks, loud_of) = grouped(formats::all().filter(|format| format.loud));
         loud_marks.extend(LOGINS);
+        loud_marks.extend(spoken::WORDS);
         loud_marks.push(ADDRESS);
         Some(Self {
             quiet: build(&quiet_marks, AhoCorasickKind::ContiguousNFA)?,
@@ -92,9 +93,11 @@ impl Marks {
         }
     }
 
-    /// Every place where a loud format fits; and where words of logins and addresses stand.
+    /// Every place where a loud format fits; and where words of logins and addresses stand. What words of other languages
+    /// guard is found at once.
     pub(super) fn words(&self, text: &[u8], found: &mut Vec<Place<'static>>) -> (Keywords, Keywords) {
         let (mut logins, mut addresses) = (Vec::new(), Vec::new());
+        let (formats, stems) = (self.loud_of.len(), self.loud_of.len() + LOGINS.len());
         for hit in self.loud.find_overlapping_iter(text) {
             let pattern = hit.pattern().as_usize();
             match self.loud_of.get(pattern) {
@@ -105,7 +108,11 @@ impl Marks {
                         }
                     }
                 }
-                None if pattern < self.loud_of.len() + LOGINS.len() => logins.push(hit.end()),
+                None if (formats..stems).contains(&pattern) => logins.push(hit.end()),
+                None if pattern < stems + spoken::WORDS.len() => {
+                    let place = spoken::password(text, hit.start(), hit.end());
+                    found.extend(place.filter(|_| found.len() < ENOUGH));
+                }
                 None => addresses.push(hit.start()),
             }
         }
@@ -152,6 +159,9 @@ impl Rule {
             return None;
         }
         let whole = cut(text, start, end);
+        if is_publishable(cut(text, start.saturating_sub(3), end)) || is_publishable(whole) {
+            return None;
+        }
         let body = if start == mark.start { cut(text, mark.end, end) } else { whole };
         let holds = match format.proof {
             Proof::None => true,
@@ -173,6 +183,11 @@ impl Rule {
         };
         holds.then_some(Place { id: format.id, start, end })
     }
+}
+
+/// Keys that are meant to stand in every page: `pk_live_…`, `pk_test_…`.
+pub(super) fn is_publishable(value: &[u8]) -> bool {
+    value.starts_with(b"pk_live_") || value.starts_with(b"pk_test_")
 }
 
 /// The line around a place, in lower case, cut to a reach on both sides.

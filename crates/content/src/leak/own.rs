@@ -1,23 +1,36 @@
 //! What the operator says must stay: identifiers of the owner, terms, patterns.
 //!
 //! Takes the lists of the configuration; gives places with the id of what matched. Promise: patterns run in
-//! linear time and were compiled before anything is served; an identifier is found whatever its case.
+//! linear time and were compiled before anything is served; an identifier is found whatever its case, its accents and the
+//! blanks between its words, a number however its digits are grouped.
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
+use unicode_normalization::char::decompose_canonical;
 
-use super::Settings;
-use super::bytes::{at, before, is_alnum, is_digit};
+use super::bytes::is_digit;
 use super::marks::Place;
+use super::{ENOUGH, Settings};
 
 /// How large a compiled pattern may be.
 const LARGEST: usize = 1 << 20;
+/// How long the number of a telephone is: of such a one the last nine digits are the same with and without the prefix
+/// of a country, and only they count.
+const TELEPHONE: std::ops::RangeInclusive<usize> = 9..=15;
+const LAST: usize = 9;
+/// Shorter numbers are not taken apart.
+const SHORTEST: usize = 7;
+/// The most digits of one number.
+const DIGITS: usize = 32;
+/// The most signs between two groups of digits.
+const GAP: usize = 3;
 
 /// The operator's lists, prepared.
 #[derive(Debug)]
 pub(super) struct Own {
     words: Option<AhoCorasick>,
     ids: Vec<&'static str>,
+    /// Digits of the owner's numbers; of telephones only the last.
     numbers: Vec<Vec<u8>>,
     patterns: Vec<(String, Regex)>,
 }
@@ -40,39 +53,126 @@ impl Own {
         }
         let (mut words, mut ids) = (Vec::new(), Vec::new());
         for (id, list) in [("own.identifier", &settings.own), ("own.term", &settings.terms)] {
-            for word in list.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
-                words.push(word.to_owned());
+            for word in list.iter().map(|word| told(word).trim().to_owned()).filter(|word| !word.is_empty()) {
+                words.push(word);
                 ids.push(id);
             }
         }
-        let numbers = settings.own.iter().map(|word| digits(word.as_bytes())).filter(|number| number.len() >= 7);
-        let search = AhoCorasick::builder().ascii_case_insensitive(true).build(&words).ok();
-        let words = search.filter(|_| !words.is_empty());
-        Ok(Self { words, ids, numbers: numbers.map(|number| last(&number)).collect(), patterns })
+        let numbers = settings.own.iter().filter(|word| !word.contains(char::is_alphabetic)).filter_map(|word| {
+            let digits: Vec<u8> = word.bytes().filter(|byte| is_digit(*byte)).collect();
+            let from = if TELEPHONE.contains(&digits.len()) { digits.len() - LAST } else { 0 };
+            (digits.len() >= SHORTEST).then(|| digits.get(from..).unwrap_or_default().to_vec())
+        });
+        let numbers = numbers.collect();
+        let search = AhoCorasick::new(&words).ok();
+        Ok(Self { words: search.filter(|_| !words.is_empty()), ids, numbers, patterns })
     }
 
-    /// Whether digits are a number of the owner's, however it is written.
-    pub(super) fn has_number(&self, text: &[u8]) -> bool {
-        !self.numbers.is_empty() && {
-            let number = last(&digits(text));
-            self.numbers.contains(&number)
+    /// Everything of the operator's that stands in a text, the first few of each kind.
+    pub(super) fn look<'a>(&'a self, text: &'a [u8]) -> Vec<Place<'a>> {
+        let mut found = Vec::new();
+        if let Some(search) = &self.words {
+            self.words(search, &told(&String::from_utf8_lossy(text)), &mut found);
+        }
+        if !self.numbers.is_empty() {
+            self.numbers(text, &mut found);
+        }
+        found.extend(self.patterns.iter().filter_map(|(id, pattern)| {
+            pattern.find(text).map(|span| Place { id, start: span.start(), end: span.end() })
+        }));
+        found
+    }
+
+    fn words(&self, search: &AhoCorasick, text: &str, found: &mut Vec<Place<'_>>) {
+        for hit in search.find_overlapping_iter(text) {
+            let (start, end) = (hit.start(), hit.end());
+            let sides =
+                |at: usize| text.split_at_checked(at).map(|(one, two)| (one.chars().next_back(), two.chars().next()));
+            let cut_through = |at: usize| {
+                sides(at).is_some_and(|(one, two)| one.is_some_and(is_lettered) && two.is_some_and(is_lettered))
+            };
+            let id = self.ids.get(hit.pattern().as_usize()).filter(|_| !cut_through(start) && !cut_through(end));
+            found.extend(id.map(|id| Place { id, start, end }));
+            if found.len() >= ENOUGH {
+                return;
+            }
         }
     }
 
-    pub(super) fn look<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Place<'a>> {
-        let words =
-            self.words.iter().flat_map(move |search| search.find_overlapping_iter(text)).filter_map(move |hit| {
-                let (start, end) = (hit.start(), hit.end());
-                let joined = |inside: u8, outside: u8| is_alnum(inside) && is_alnum(outside);
-                let whole = !joined(at(text, start), before(text, start)) && !joined(before(text, end), at(text, end));
-                let id = self.ids.get(hit.pattern().as_usize())?;
-                whole.then_some(Place { id, start, end })
-            });
-        let patterns = self.patterns.iter().filter_map(move |(id, pattern)| {
-            pattern.find(text).map(|span| Place { id, start: span.start(), end: span.end() })
-        });
-        words.chain(patterns)
+    /// Looks for the owner's numbers among groups of digits with a few signs between them.
+    fn numbers(&self, text: &[u8], found: &mut Vec<Place<'_>>) {
+        let mut place = 0;
+        while let Some(offset) = text.get(place..).and_then(|rest| rest.iter().position(|byte| is_digit(*byte))) {
+            let start = place + offset;
+            let (mut digits, mut groups) = (Vec::with_capacity(DIGITS), Vec::new());
+            place = start;
+            loop {
+                groups.push(digits.len());
+                while let Some(digit) = text.get(place).filter(|byte| is_digit(**byte)) {
+                    // A longer row of digits is no number of a person: its beginning is forgotten.
+                    if digits.len() >= DIGITS {
+                        digits.clear();
+                        groups.clear();
+                    }
+                    digits.push(*digit);
+                    place += 1;
+                }
+                if self.numbers.iter().any(|number| is_whole(number, &digits, &groups)) && found.len() < ENOUGH {
+                    found.push(Place { id: "own.identifier", start, end: place });
+                }
+                let gap = text.get(place..).unwrap_or_default().iter().take(GAP + 1).take_while(|byte| is_sign(**byte));
+                let gap = gap.count();
+                if gap == 0 || gap > GAP || !text.get(place + gap).is_some_and(|byte| is_digit(*byte)) {
+                    break;
+                }
+                place += gap;
+            }
+        }
     }
+}
+
+/// Whether digits end with a number: with the last ones of a telephone, or with the whole of another that begins a group.
+fn is_whole(number: &[u8], digits: &[u8], groups: &[usize]) -> bool {
+    digits.ends_with(number) && (number.len() == LAST || groups.contains(&(digits.len() - number.len())))
+}
+
+/// What people put between the digits of a number, the bytes of wide blanks and dashes among it.
+fn is_sign(byte: u8) -> bool {
+    matches!(
+        byte,
+        b' ' | b'-' | b'.' | b'(' | b')' | b'/' | b'\t' | b'\n' | b'\r' | 0xC2 | 0xA0 | 0xE2 | 0x80 | 0x8B
+            ..=0x93 | 0xAF
+    )
+}
+
+/// Letters and digits of scripts that part their words.
+fn is_lettered(c: char) -> bool {
+    c.is_alphanumeric() && !matches!(c, '\u{e00}'..='\u{eff}' | '\u{2e80}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
+/// A text as it is told: in lower case, without accents, one blank for whatever parts two words.
+fn told(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut push = |c: char| match c {
+        _ if c.is_whitespace() || matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}') => {
+            if !out.ends_with(' ') {
+                out.push(' ');
+            }
+        }
+        '\u{300}'..='\u{36f}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' => {}
+        'ß' | 'ẞ' => out.push_str("ss"),
+        'A'..='Z' => out.push(c.to_ascii_lowercase()),
+        _ if c.is_ascii() => out.push(c),
+        _ => out.extend(c.to_lowercase().filter(|c| !matches!(c, '\u{300}'..='\u{36f}'))),
+    };
+    for c in text.chars() {
+        if c.is_ascii() {
+            push(c);
+        } else {
+            decompose_canonical(c, &mut push);
+        }
+    }
+    out
 }
 
 /// Says whether a pattern can be used.
@@ -93,15 +193,6 @@ fn compile(id: &str, pattern: &str) -> Result<Regex, BadPattern> {
     Ok(compiled)
 }
 
-fn digits(text: &[u8]) -> Vec<u8> {
-    text.iter().copied().filter(|byte| is_digit(*byte)).collect()
-}
-
-/// The last nine digits: the same with and without the prefix of a country.
-fn last(number: &[u8]) -> Vec<u8> {
-    number.iter().rev().take(9).copied().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,18 +203,58 @@ mod tests {
         Own::new(&Settings { own: list(own), terms: list(terms), patterns, ..Settings::default() })
     }
 
+    fn ids(own: &Own, text: &str) -> Vec<String> {
+        own.look(text.as_bytes()).iter().map(|place| place.id.to_owned()).collect()
+    }
+
     #[test]
     fn words_are_found_whole_and_in_any_case() {
         let own = own(&["Ana Brandt"], &["Projekt Falke"], &[("ticket", r"FAL-\d+")]).unwrap();
-        let ids = |text: &'static str| own.look(text.as_bytes()).map(|place| place.id.to_owned()).collect::<Vec<_>>();
-        assert_eq!(ids("ask ANA BRANDT about projekt falke, FAL-12"), ["own.identifier", "own.term", "ticket"]);
-        assert_eq!(ids("Johana Brandts book"), Vec::<String>::new());
+        let found = ids(&own, "ask ANA BRANDT about projekt falke, FAL-12");
+        assert_eq!(found, ["own.identifier", "own.term", "ticket"]);
+        assert_eq!(ids(&own, "Johana Brandts book"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn whatever_parts_two_words_they_are_found() {
+        let own = own(&["Ana Brandt"], &["projekt falke"], &[]).unwrap();
+        for text in ["Ana\nBrandt", "ana  brandt", "ANA\u{a0}BRANDT", "> Ana\r\n\tBrandt,", "Ana-Brandt"] {
+            assert_eq!(ids(&own, text), ["own.identifier"], "{text:?}");
+        }
+        assert_eq!(ids(&own, "das Projekt\nFalke geht los"), ["own.term"]);
+        assert_eq!(ids(&own, "Ana, Brandt"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn letters_beyond_ascii_have_cases_too() {
+        let own = own(&["Jörg Großmann", "Žofie Čapková"], &["Überflieger", "小明"], &[]).unwrap();
+        for text in ["JÖRG GROSSMANN", "jo\u{308}rg großmann", "jorg grossmann", "ŽOFIE ČAPKOVÁ"] {
+            assert_eq!(ids(&own, text), ["own.identifier"], "{text}");
+        }
+        assert_eq!(ids(&own, "der ÜBERFLIEGER"), ["own.term"]);
+        assert_eq!(ids(&own, "我是小明的朋友"), ["own.term"]);
+        assert_eq!(ids(&own, "Überfliegerin"), Vec::<String>::new());
     }
 
     #[test]
     fn a_number_of_the_owner_is_known_in_any_notation() {
-        let own = own(&["+49 170 1234567"], &[], &[]).unwrap();
-        assert!(own.has_number(b"0170-1234567") && !own.has_number(b"0170-1234568"));
+        let own = own(&["+49 170 1234567", "Musterweg 12, 12345 Ort"], &[], &[]).unwrap();
+        for text in [
+            "0170 1234567",
+            "0170/1234567",
+            "0049 170 1234567",
+            "0049 (0)170 12 34 567",
+            "+49 (0) 170 - 123 45 67",
+            "0170.1234567, ask at 9",
+            "01701234567",
+            "0170\u{a0}1234567",
+            "+491701234567 12",
+        ] {
+            assert_eq!(ids(&own, text), ["own.identifier"], "{text}");
+        }
+        for text in ["0170-1234568", "01701234567890", "on 12.12.345", "1212345"] {
+            assert_eq!(ids(&own, text), Vec::<String>::new(), "{text}");
+        }
     }
 
     #[test]

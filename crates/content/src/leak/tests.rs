@@ -158,6 +158,50 @@ fn a_key_split_across_parts_is_found_and_honest_parts_are_not_glued() {
     assert!(scan(&honest, Scope::Service).findings.is_empty());
 }
 
+fn vault(secret: &str, parts: &[Part<'_>]) -> bool {
+    let live = LiveSecrets::new([("mail", secret)]).unwrap();
+    let report = Scanner::new(&Settings::default()).unwrap().scan(parts, Scope::Service, &live);
+    report.findings.iter().any(|finding| finding.pattern == "vault.live" && finding.weight == Weight::Block)
+}
+
+#[test]
+fn a_secret_of_the_vault_does_not_leave_in_halves_whatever_the_order_of_the_fields() {
+    let secret = noise(ALNUM, 30);
+    let (one, two) = secret.split_at(14);
+    let long = format!("{}{two}{}", "word after word ".repeat(200), " and so on".repeat(200));
+    for parts in [
+        [Part::new("body", two), Part::new("subject", one)],
+        [Part::new("body", long.as_str()), Part::new("subject", one)],
+        [Part::new("body", "nothing"), Part::new("note", format!("{two} first, then {one}"))],
+    ] {
+        assert!(vault(&secret, &parts), "{:?}", parts.iter().map(|part| &part.name).collect::<Vec<_>>());
+    }
+    let encoded = STANDARD.encode(&secret);
+    let (one, two) = encoded.split_at(18);
+    assert!(vault(&secret, &[Part::new("body", two), Part::new("subject", one)]), "halves of its base64");
+}
+
+#[test]
+fn blanks_and_line_ends_inside_do_not_hide_a_secret_of_the_vault() {
+    let secret = noise(ALNUM, 24);
+    let spaced: String = secret.chars().flat_map(|letter| [letter, ' ']).collect();
+    let thin: String = secret.chars().flat_map(|letter| [letter, '\u{2009}']).collect();
+    let (one, two) = secret.split_at(9);
+    for text in [spaced, thin, format!("{one}\n{two}")] {
+        assert!(vault(&secret, &[Part::new("body", text.as_str())]));
+        let long = format!("{}{text}{}", "word after word ".repeat(100), " and so on".repeat(100));
+        assert!(vault(&secret, &[Part::new("body", long), Part::new("subject", "hello")]));
+    }
+}
+
+#[test]
+fn the_common_beginning_of_a_secret_is_none() {
+    let secret = format!("https://hooks.chat.example/services/{}", noise(ALNUM, 30));
+    let said = "Hooks start with https://hooks.chat.example/services/ and are made in the settings.";
+    assert!(!vault(&secret, &[Part::new("body", said), Part::new("subject", "hooks.chat.example")]));
+    assert!(vault(&secret, &[Part::new("body", secret.as_str())]));
+}
+
 #[test]
 fn the_key_of_a_field_is_read_with_its_value() {
     let value = serde_json::json!({"login": {"password": "tr0ub4dor"}, "note": "tr0ub4dor"});
@@ -176,6 +220,57 @@ fn personal_data_blocks_in_proxies_and_asks_only_about_many_people_elsewhere() {
     assert!(!scan(&[Part::new("to", many.as_str())], Scope::Service).asks(), "addressees are not content");
 }
 
+fn weight(text: &str) -> Option<Weight> {
+    scan(&[Part::new("body", text)], Scope::Service).weight().filter(|weight| *weight > Weight::Note)
+}
+
+#[test]
+fn an_invitation_to_a_meeting_asks_a_person_and_is_not_refused() {
+    let link = "https://us02web.zoom.us/j/85012345678?pwd=Q1ZkR3h1T2pWbE5hWmM4bVlwVDNzSDA5";
+    for text in [
+        format!("Join here: {link}"),
+        format!("Join Zoom Meeting\n{link}\n\nMeeting ID: 850 1234 5678\nPasscode: aB3dE9\n"),
+        "https://acme.webex.com/meet/ana\nMeeting password: pJx3Gm2Vt99 (from phones)".to_owned(),
+        "https://teams.microsoft.com/l/meetup-join/19\nMeeting ID: 394 412\nPasscode: aB3dE9".to_owned(),
+    ] {
+        assert_eq!(weight(&text), Some(Weight::Flag), "{text}");
+    }
+    assert_eq!(weight("Passcode: aB3dE9"), Some(Weight::Block), "without its meeting it may be any");
+    let other = format!("{link}\nthe root password of the server: pJx3Gm2Vt99");
+    assert_eq!(weight(&other), Some(Weight::Block), "a link beside it does not make it a passcode");
+}
+
+#[test]
+fn keys_for_pages_and_logins_of_manuals_are_no_secrets() {
+    let noise = noise(ALNUM, 30);
+    for text in [
+        format!("Stripe('pk_live_{noise}')"),
+        format!("publishable_key = \"pk_test_{noise}\""),
+        "DATABASE_URL: postgres://postgres:postgres@localhost:5432/app".to_owned(),
+    ] {
+        assert_eq!(weight(&text), None, "{text}");
+    }
+    assert_eq!(weight(&format!("sk_live_{noise}")), Some(Weight::Block));
+}
+
+#[test]
+fn passwords_in_prose_tables_and_other_languages_are_found() {
+    let hex = noise(HEX, 32);
+    for text in [
+        "Passwort: Hx7!pQz93".to_owned(),
+        "密码：Hx7!pQz93".to_owned(),
+        "mot de passe : Hx7!pQz93".to_owned(),
+        "Log in with password Winter2024!xk please".to_owned(),
+        "<tr><td>Password</td><td>Hx7!pQz93</td></tr>".to_owned(),
+        format!("the API key is {hex}"),
+        key("ntn_", ALNUM, 46),
+    ] {
+        assert_eq!(weight(&text), Some(Weight::Block), "{text}");
+    }
+    let signed = format!("https://b.s3.example/x?X-Amz-Credential=AKIA{}%2F20240101%2Fs3", self::noise(UPPER, 16));
+    assert_eq!(weight(&signed), Some(Weight::Flag), "a signed link asks");
+}
+
 #[test]
 fn the_words_of_the_seed_block_everywhere() {
     for text in ["see /data/.openclaw/x", "in memory/owner/notes", "read SOUL.md first", "MEMORY.md", "openclaw.json"] {
@@ -191,6 +286,20 @@ fn no_finding_holds_what_was_found() {
     assert!(!shown.contains(&secret[4..]), "{shown}");
     let [finding] = report.findings.as_slice() else { panic!("{shown}") };
     assert_eq!((finding.length, finding.hash.len()), (40, 12));
+}
+
+#[test]
+fn the_name_of_a_key_is_looked_at_and_never_told() {
+    let secret = "kP9xQ2vLm7Zt";
+    let live = LiveSecrets::new([("crm", secret.as_bytes())]).unwrap();
+    let value = serde_json::json!({"value": {secret: "x", "other": {"deep": {secret: key("ghp_", ALNUM, 36)}}}});
+    let report = Scanner::new(&Settings::default()).unwrap().scan(&parts_of("", &value), Scope::Service, &live);
+    let shown = format!("{report:?}");
+    assert!(report.blocks() && !shown.contains(secret), "{shown}");
+    let mut fields: Vec<&str> = report.findings.iter().map(|finding| finding.field.as_str()).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    assert_eq!(fields, ["(key 2)", "(key 5)", "(value)"]);
 }
 
 #[test]

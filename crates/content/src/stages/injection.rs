@@ -11,7 +11,7 @@ mod structure;
 
 use super::encoding::Surface;
 use super::encoding::fold::fold;
-use super::encoding::views::{reversed, rot13, views};
+use super::encoding::views::{atbash, caesar, reversed, rot13, views};
 use super::html::Defused;
 use crate::finding::{Carrier, Finding, Stage};
 use sentences::Reading;
@@ -66,22 +66,28 @@ fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding
     let own = if disguised && carrier == Carrier::Plain { Carrier::Homoglyph } else { carrier };
     let plain = judge(&folded.text, own, best, findings);
     let mut inner: Vec<Surface> = views(&folded.text);
-    if plain.turned {
-        inner.push(Surface::new(Carrier::Rot13, rot13(&folded.text)));
-    }
-    if plain.backwards {
-        inner.push(Surface::new(Carrier::Reversed, reversed(&folded.text)));
-    }
+    inner.extend(turned(&plain, &folded.text));
     for view in inner {
         let again = fold(&view.text);
         let seen = judge(&again.text, view.carrier, best, findings);
-        if seen.turned {
-            judge(&rot13(&again.text), Carrier::Rot13, best, findings);
-        }
-        if seen.backwards {
-            judge(&reversed(&again.text), Carrier::Reversed, best, findings);
+        for surface in turned(&seen, &again.text) {
+            judge(&surface.text, surface.carrier, best, findings);
         }
     }
+}
+
+/// Whether a way of moving letters shows, what it is called, and what undoes it.
+type Way = (bool, Carrier, fn(&str) -> String);
+
+/// What a text says if its letters are put back, as far as its commonest words show that they were moved.
+fn turned<'a>(reading: &Reading, text: &'a str) -> impl Iterator<Item = Surface> + use<'a> {
+    let ways: [Way; 4] = [
+        (reading.turned, Carrier::Rot13, rot13),
+        (reading.backwards, Carrier::Reversed, reversed),
+        (reading.moved, Carrier::Cipher, caesar),
+        (reading.mirrored, Carrier::Cipher, atbash),
+    ];
+    ways.into_iter().filter(|(wanted, ..)| *wanted).map(|(_, carrier, undo)| Surface::new(carrier, undo(text)))
 }
 
 /// Scores one text. An item is as bad as its worst surface.

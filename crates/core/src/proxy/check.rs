@@ -3,6 +3,8 @@
 //! Takes a declaration; gives every flaw with a stable code and the place in the file. Promise: a proxy
 //! without a schema, a limiter or an allow-list, or with a secret in a request it spells out, does not run.
 
+mod lasting;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -61,17 +63,10 @@ pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<Flaw> {
         flaws.add("proxy.too_broad", "operations", format!("a proxy has one purpose: at most {OPERATIONS} requests"));
     }
     for (name, operation) in &proxy.operations {
-        check_operation(name, operation, &mut flaws);
+        check_operation(proxy, name, operation, &mut flaws);
     }
     if let Some(identity) = &proxy.identity {
-        let known = |operation: &Operation| operation.arguments.contains_key(&identity.relation);
-        if !proxy.operations.values().any(known) {
-            let text = format!("no operation has the argument `{}`", identity.relation);
-            flaws.add("proxy.relation", "identity.relation", text);
-        }
-        if identity.rotate_days == 0 || identity.recent > 50 {
-            flaws.add("proxy.identity", "identity", "`rotate_days` is at least 1, `recent` at most 50");
-        }
+        lasting::identity(proxy, identity, &mut flaws);
     }
     flaws.0
 }
@@ -116,7 +111,8 @@ fn limits(proxy: &Proxy, flaws: &mut Flaws) {
     }
 }
 
-fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
+fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut Flaws) {
+    let identity = proxy.identity.as_ref();
     let at = |what: &str| format!("operations.{name}{what}");
     if !is_name(name) {
         flaws.add("proxy.name", at(""), "an operation is named with small letters, digits, `-` and `_`");
@@ -137,6 +133,12 @@ fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
     let used = places(operation);
     for place in &used {
         match operation.arguments.get(place) {
+            None if lasting::is_kept(place, operation, identity) => {
+                // A list fills no part of a path; what is missing in a path refuses the request, and says so.
+                if place == "relations" && operation.path.contains("{relations}") {
+                    flaws.add("proxy.path", at(".path"), "`relations` is a list and stands in a query or a body");
+                }
+            }
             None => flaws.add("proxy.unknown_argument", at(""), format!("`{{{place}}}` is not among `arguments`")),
             Some(argument) if operation.path.contains(&format!("{{{place}}}")) && !argument.required => {
                 flaws.add("proxy.path", at(".path"), format!("`{place}` stands in the path, so it must be required"));
@@ -145,7 +147,9 @@ fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
         }
     }
     for (argument, about) in &operation.arguments {
-        if !used.contains(argument) {
+        let chooses = identity.is_some_and(|identity| identity.relation == *argument)
+            || operation.draft.as_ref().is_some_and(|draft| draft.named_by == *argument);
+        if !used.contains(argument) && !chooses {
             let text = format!("`{argument}` is nowhere in the request");
             flaws.add("proxy.unused_argument", at(".arguments"), text);
         }
@@ -154,6 +158,7 @@ fn check_operation(name: &str, operation: &Operation, flaws: &mut Flaws) {
             flaws.add("proxy.endless_argument", at(".arguments"), text);
         }
     }
+    lasting::operation(&at(""), operation, identity, flaws);
     secrets(operation, &at(""), flaws);
 }
 

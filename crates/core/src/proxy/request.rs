@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Method, Operation};
+use super::{Method, Operation, Told};
 
 /// A request, ready to be asked of the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,9 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
 }
 
 fn is_place(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    // `relation.last_post`: one dot, for what is kept.
+    name.split_once('.').map_or_else(|| word(name), |(group, rest)| word(group) && word(rest))
 }
 
 impl Operation {
@@ -81,7 +83,18 @@ impl Operation {
     /// # Errors
     /// When an argument is unknown, missing, of another shape, or would change where the request goes.
     pub fn request(&self, arguments: &Map<String, Value>) -> Result<Request, FillError> {
+        self.request_told(arguments, &Told::default())
+    }
+
+    /// The request for these arguments and what the task was told.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub fn request_told(&self, arguments: &Map<String, Value>, told: &Told) -> Result<Request, FillError> {
         self.judge(arguments)?;
+        let mut values = told.places(self.draft_of(arguments));
+        values.extend(arguments.clone());
+        let arguments = &values;
         let mut target = self.fill_path(arguments)?;
         let query = self.fill_query(arguments);
         if !query.is_empty() {
@@ -178,6 +191,7 @@ fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> 
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }

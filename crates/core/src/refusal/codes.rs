@@ -406,6 +406,9 @@ codes! {
     MountFailed = "mount.failed", 502, AfterChange,
         "the server that carries this out did not do it or gave no usable answer",
         "read the reason; correct the arguments if they are named, otherwise tell your user";
+    MountInvalid = "mount.invalid", 422, AfterChange,
+        "the mounts of the configuration cannot be used; those in force stay as they are",
+        "read the places that are named, correct them in sluice.yaml and try again";
 
     // Rollback: taking back what was done.
     RollbackConflict = "rollback.conflict", 409, AfterPerson,
@@ -548,6 +551,9 @@ codes! {
     StoreDamaged = "store.damaged", 503, AfterPerson,
         "the database is damaged, so nothing new is started",
         "stop and tell your user; an operator has to restore it";
+    StoreWrongKey = "store.wrong_key", 503, AfterPerson,
+        "the local copy is sealed with a key that is not there any more",
+        "tell your user; an operator can have it made anew: `sluice services sync NAME --afresh`";
     StoreNewerSchema = "store.newer_schema", 503, AfterPerson,
         "the database belongs to a newer version of the gateway",
         "tell your user; an operator has to start the newer version";

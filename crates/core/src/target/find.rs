@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::values::addresses;
+use super::values::{addresses, reaches};
 use super::{MOST, Target};
 use crate::capability::{Capability, ParamKind};
 use crate::recipients;
@@ -14,7 +14,9 @@ use crate::recipients;
 /// Deepest nesting that is looked at.
 const DEPTH: usize = 12;
 /// Words in the names of arguments that hold texts for people.
-const TEXTS: [&str; 26] = [
+///
+/// No `query` and no `prompt` is among them: those are carried out, not read.
+const TEXTS: [&str; 24] = [
     "body",
     "content",
     "contents",
@@ -33,11 +35,9 @@ const TEXTS: [&str; 26] = [
     "caption",
     "html",
     "markdown",
-    "prompt",
     "question",
     "answer",
     "reason",
-    "query",
     "review",
     "location",
     "venue",
@@ -56,6 +56,38 @@ const CALENDAR: [&str; 19] = [
 const CLOCK: [&str; 10] = ["am", "pm", "utc", "gmt", "t", "z", "st", "nd", "rd", "th"];
 /// Words in the names of arguments that say how much.
 const AMOUNTS: [&str; 10] = ["amount", "sum", "price", "total", "quantity", "qty", "fee", "cost", "value", "balance"];
+
+/// Words in the names of arguments whose keys say who: `permissions: {ana: write}`.
+const PEOPLE: [&str; 28] = [
+    "to",
+    "cc",
+    "bcc",
+    "permission",
+    "permissions",
+    "members",
+    "users",
+    "roles",
+    "shares",
+    "access",
+    "acl",
+    "grants",
+    "recipients",
+    "attendees",
+    "invitees",
+    "people",
+    "participants",
+    "owners",
+    "editors",
+    "viewers",
+    "readers",
+    "writers",
+    "reviewers",
+    "assignees",
+    "guests",
+    "followers",
+    "subscribers",
+    "amounts",
+];
 
 /// The targets a manifest marks.
 #[must_use]
@@ -121,6 +153,7 @@ fn leaves(name: &str, value: &Value, amount: bool, depth: usize, found: &mut Vec
         }
         Value::Object(map) => {
             for (key, item) in map {
+                found.push(Target::new(name, key, false));
                 leaves(&format!("{name}.{key}"), item, amount, depth + 1, found);
             }
         }
@@ -139,12 +172,17 @@ fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec
             }
         }
         Value::Object(map) => {
+            // The keys of a list's items are names of fields.
+            let people = says(name, &PEOPLE) && !place.ends_with(']');
             for (key, item) in map {
+                if people || reaches(key) {
+                    found.push(Target::new(place, key, false));
+                }
                 unknown(&format!("{place}.{key}"), key, item, depth + 1, found);
             }
         }
         Value::String(text) if says(name, &TEXTS) => {
-            found.extend(addresses(text).into_iter().map(|address| Target::new(place, address, false)));
+            found.extend(addresses(text).iter().map(|address| Target::new(place, address, false)));
         }
         Value::String(text) if says(name, &TIMES) && is_time(text) => {}
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {

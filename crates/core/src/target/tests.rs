@@ -33,6 +33,10 @@ fn a_target_is_asked_for_only_as_a_whole_value() {
         ("Book a room at the Riverside View Hotel.", "Riverside View Hotel"),
         ("Read [the start](https://docs.example/Start).", "docs.example/Start"),
         ("Mail a@x.example,b@x.example", "b@x.example"),
+        ("Book the table at Mr. Smith's Hotel.", "Mr. Smith's Hotel"),
+        ("Write to _ana@corp.example now", "_ana@corp.example"),
+        ("Remove {old} from it", "{old}"),
+        ("Pay $50 to alice", "$50"),
     ] {
         assert!(asked(task, value), "{task} / {value}");
     }
@@ -52,6 +56,19 @@ fn a_target_is_asked_for_only_as_a_whole_value() {
         ("Book the Riverside View Hotel", "Riverside Hotel"),
         ("Book the Riverside View Hotel", "Riverside View Hotel Annex"),
         ("Send it to alice", "аlice"),
+        // Punctuation of a text is nobody's; that of a call says something else.
+        ("Send it to ana@corp.example", "_ana@corp.example"),
+        ("Send it to ana@corp.example", "'ana@corp.example"),
+        ("Send it to ana@corp.example", "*ana@corp.example"),
+        ("Send it to ana@corp.example", "#ana@corp.example"),
+        ("Send it to alice", "alice_"),
+        ("Send it to alice", "~alice"),
+        ("Send it to alice", "`alice`"),
+        ("Remove the reports", "reports*"),
+        ("Remove the reports", "../reports"),
+        ("Remove the reports", "~/reports"),
+        ("Pay $50 to alice", "50%"),
+        ("Pay $50 to alice", "€50"),
         ("", ""),
         ("...", "."),
     ] {
@@ -103,8 +120,39 @@ fn the_targets_of_an_unknown_tool_are_found_by_name_and_shape() {
     );
     assert_eq!(
         unknown(&json!({"people": [{"name": "Bob", "note": "call +1 555-123-4567"}], "to": []})),
-        pairs(&[("people[0].name", "Bob"), ("people[0].note", "555-123-4567")])
+        pairs(&[("people[0].name", "Bob"), ("people[0].note", "555-123-4567"), ("people[0].note", "+1555-123-4567")])
     );
+}
+
+#[test]
+fn what_is_carried_out_is_a_target_and_so_are_keys_that_say_who() {
+    assert_eq!(
+        unknown(&json!({"database": "main", "query": "DROP TABLE users"})),
+        pairs(&[("database", "main"), ("query", "DROP TABLE users")])
+    );
+    assert_eq!(
+        unknown(&json!({"file": "plan", "permissions": {"mallory": true}, "options": {"recursive": true}})),
+        pairs(&[("file", "plan"), ("permissions", "mallory")])
+    );
+    assert_eq!(
+        unknown(&json!({"settings": {"mallory@evil.example": null, "colour": "red"}})),
+        pairs(&[("settings.colour", "red"), ("settings", "mallory@evil.example")])
+    );
+}
+
+#[test]
+fn accounts_telephones_and_hosts_are_found_as_people_write_them() {
+    let found = |text: &str| unknown(&json!({ "body": text })).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+    assert_eq!(found("pay to DE89 3704 0044 0532 0130 00, thanks"), ["DE89370400440532013000"]);
+    assert_eq!(found("call +1 555 123 4567 now"), ["+15551234567"]);
+    for host in ["evil.rs", "evil.zip", "evil.COM", "203.0.113.5:80/x", "//evil.example/a", "evil。example"] {
+        assert_eq!(found(&format!("see [x]({host}) please")), [host], "{host}");
+    }
+    for text in
+        ["the 12 of May 2024 at 10:30", "plans.docx and notes.txt", "The end.Next one", "rooms 101, 102 and 103"]
+    {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
 }
 
 #[test]
@@ -135,6 +183,12 @@ fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
     assert!(!target("ana@evil.corp.example").is("@corp.example") && !target("corp.example").is("@corp.example"));
     assert!(target("/desk/a/b").is("/desk/") && !target("/desk/../etc/passwd").is("/desk/"));
     assert!(!target("/deskside/a").is("/desk/") && !target("/desk/").is("/desk/"));
+    assert!(target("/desk/my plans/a.txt").is("/desk/") && target("/desk/a/").is("/desk/"));
+    for out in
+        ["/desk/..", "/desk/./..", "/desk/a/..", "/desk//etc", "/desk/a\\..\\..", "/desk/%2e%2e/etc", "../desk/a"]
+    {
+        assert!(!target(out).is("/desk/"), "{out}");
+    }
     let agent = AgentName::new("clerk").unwrap();
     assert_eq!(target("Ana@corp.example").print(&agent), target("ana@corp.example").print(&agent));
     assert_ne!(

@@ -1,11 +1,22 @@
 //! Values in texts: cut out whole, each in one normal spelling.
 //!
 //! Takes a text; gives its values in order. Promise: a value is what stands between blanks, brackets and quotation
-//! marks, without the punctuation around it; nothing shorter is ever a value.
+//! marks, with or without the punctuation around it; nothing shorter is ever a value. The value of a call is taken
+//! exactly: `_ana@corp.example` and `reports*` are others than what stands in the text.
 
-/// What separates values wherever it stands.
+/// What separates the parts of any value.
+fn blank(c: char) -> bool {
+    c.is_whitespace() || c.is_control()
+}
+
+/// What separates values in a text wherever it stands.
 fn separates(c: char) -> bool {
-    c.is_whitespace() || c.is_control() || "\"<>{}|\\^`“”„«»‹›".contains(c)
+    blank(c) || "\"<>{}|\\^`“”„«»‹›".contains(c)
+}
+
+/// Signs of money and shares.
+fn coins(c: char) -> bool {
+    "$€£¥%".contains(c)
 }
 
 /// What separates them in prose, too.
@@ -23,27 +34,32 @@ fn around(c: char) -> bool {
 /// Words after which a bare number is a name.
 const NUMBERED: [&str; 6] = ["id", "ids", "number", "no", "nr", "num"];
 
-/// A text in which values are looked for.
+/// A text in which values are looked for: its values in order, each in every spelling that means it.
 #[derive(Clone)]
 pub struct Text {
-    wide: Vec<String>,
-    narrow: Vec<String>,
+    /// As blanks cut it, as links stand in it, as prose does.
+    cuts: [Vec<Vec<String>>; 3],
 }
 
 impl std::fmt::Debug for Text {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Text").field("values", &self.wide.len()).finish_non_exhaustive()
+        let [stretches, ..] = &self.cuts;
+        f.debug_struct("Text").field("values", &stretches.len()).finish_non_exhaustive()
     }
 }
 
 impl Text {
-    /// Cuts a text into its values, once as links stand in it and once as prose does.
+    /// Cuts a text into its values.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        let stretches = || text.split(separates);
+        let stretches = || text.split(blank).filter(|stretch| !stretch.is_empty());
+        let links = || stretches().flat_map(|stretch| stretch.split(separates));
         Self {
-            wide: stretches().filter_map(form).collect(),
-            narrow: stretches().flat_map(parts).filter_map(form).collect(),
+            cuts: [
+                stretches().map(spellings).filter(|all| !all.is_empty()).collect(),
+                links().map(spellings).filter(|all| !all.is_empty()).collect(),
+                links().flat_map(parts).map(spellings).filter(|all| !all.is_empty()).collect(),
+            ],
         }
     }
 
@@ -51,48 +67,68 @@ impl Text {
     #[must_use]
     pub fn holds(&self, target: &super::Target) -> bool {
         let wanted = target.forms.as_slice();
-        let lists = || [&self.wide, &self.narrow].into_iter();
+        let is = |here: &Vec<String>, wanted: &String| here.contains(wanted);
         match wanted {
             [] => false,
             // The 13 of `June 13` is no file. A bare number names something only where it is called a number.
-            [number] if !target.amount && is_digits(number) => lists().any(|all| {
-                all.windows(2)
-                    .any(|pair| matches!(pair, [word, own] if own == number && NUMBERED.contains(&word.as_str())))
+            [number] if !target.amount && is_digits(number) => self.cuts.iter().any(|all| {
+                all.windows(2).any(|pair| match pair {
+                    [word, own] => is(own, number) && word.iter().any(|word| NUMBERED.contains(&word.as_str())),
+                    _ => false,
+                })
             }),
-            wanted => lists().any(|all| all.windows(wanted.len()).any(|window| window == wanted)),
+            wanted => self.cuts.iter().any(|all| {
+                all.windows(wanted.len()).any(|window| window.iter().zip(wanted).all(|(here, wanted)| is(here, wanted)))
+            }),
         }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
-        self.wide.iter().chain(&self.narrow).map(String::as_str)
+        self.cuts.iter().flatten().flatten().map(String::as_str)
     }
 }
 
-/// The parts of one value.
+/// The parts of the value of a call, exactly as the call has them: what stands around them belongs to them. Nothing when
+/// there is no word in them.
 pub(super) fn forms(value: &str) -> Vec<String> {
-    value.split(separates).filter_map(form).collect()
+    let parts: Vec<&str> = value.split(blank).filter(|part| !part.is_empty()).collect();
+    if !parts.iter().any(|part| part.contains(char::is_alphanumeric)) {
+        return Vec::new();
+    }
+    parts.into_iter().map(normal).collect()
 }
 
-/// The normal spelling of one part; nothing for what is only punctuation.
-fn form(part: &str) -> Option<String> {
-    let part = part.trim_matches(around);
-    let part = part.strip_suffix("'s").or_else(|| part.strip_suffix("’s")).unwrap_or(part);
-    let part = part.trim_start_matches(['#', '@']);
-    if part.is_empty() {
-        return None;
+/// Every spelling a stretch of a text stands for: with the punctuation around it and without, `Bob's` and `Bob`, `#general`
+/// and `general`, `$50` and `50`. Only a text is read that generously, never the value of a call.
+fn spellings(stretch: &str) -> Vec<String> {
+    let bare = stretch.trim_matches(|c| around(c) || separates(c));
+    let whose = bare.strip_suffix("'s").or_else(|| bare.strip_suffix("’s")).unwrap_or(bare);
+    let handle = whose.trim_start_matches(['#', '@']);
+    let coin = handle.trim_matches(coins);
+    let mut all: Vec<String> = Vec::with_capacity(2);
+    for spelling in [stretch, bare, whose, handle, coin].into_iter().filter(|spelling| !spelling.is_empty()) {
+        let spelling = normal(spelling);
+        if !all.contains(&spelling) {
+            all.push(spelling);
+        }
     }
+    all
+}
+
+/// The normal spelling of one part: the same for all ways to write the same thing, and for nothing else.
+fn normal(part: &str) -> String {
     let part = strip(part, "mailto:").unwrap_or(part);
     if is_address(part) {
-        return Some(part.to_lowercase());
+        return part.to_lowercase();
     }
     if let Some(web) = web(part) {
-        return Some(web);
+        return web;
     }
     if let Some(amount) = amount(part) {
-        return Some(amount);
+        return amount;
     }
     // Names are written in any case; whatever has a digit or a sign in it may mean something else in another.
-    Some(if part.chars().all(char::is_alphabetic) { part.to_lowercase() } else { part.to_owned() })
+    if part.chars().all(char::is_alphabetic) { part.to_lowercase() } else { part.to_owned() }
 }
 
 /// Without the beginning, in whatever case it stands.
@@ -126,9 +162,11 @@ fn web(part: &str) -> Option<String> {
     Some(format!("{host}{rest}"))
 }
 
-/// A number, however it is written: `$1,200.50` and `1200.5` are the same.
+/// A number, however it is written: `1,200.50` and `1200.5` are the same; `$50`, `€50` and `50%` are not.
 fn amount(part: &str) -> Option<String> {
-    let bare = part.trim_matches(|c| "$€£¥%".contains(c));
+    let bare = part.trim_start_matches(coins);
+    let before = part.get(..part.len() - bare.len())?;
+    let (bare, after) = bare.split_at(bare.trim_end_matches(coins).len());
     let (sign, digits) = bare.strip_prefix('-').map_or(("", bare), |rest| ("-", rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let mut groups = whole.split(',');
@@ -150,56 +188,91 @@ fn amount(part: &str) -> Option<String> {
     }
     let fraction = fraction.trim_end_matches('0');
     let dot = if fraction.is_empty() { "" } else { "." };
-    Some(format!("{sign}{number}{dot}{fraction}"))
+    Some(format!("{before}{sign}{number}{dot}{fraction}{after}"))
 }
 
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Endings of file names, which look like those of hosts.
-const FILES: [&str; 32] = [
-    "txt", "md", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "csv", "tsv", "json", "yaml", "yml", "toml",
-    "xml", "html", "htm", "png", "jpg", "jpeg", "gif", "svg", "zip", "gz", "tar", "log", "ics", "eml", "py", "rs",
-    "js",
+/// Endings of file names that are no hosts' (a host may end in `.rs`, `.py`, `.md` or `.zip`, too).
+const FILES: [&str; 28] = [
+    "txt", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "csv", "tsv", "json", "yaml", "yml", "toml", "xml",
+    "html", "htm", "png", "jpg", "jpeg", "gif", "svg", "gz", "tar", "log", "ics", "eml", "js",
 ];
 
 /// Addresses inside a text of which nobody says that it names one: mail, links, hosts, accounts, telephone numbers.
-pub(super) fn addresses(text: &str) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
+pub(super) fn addresses(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut note = |part: &str| {
+        if !found.iter().any(|known| known == part) {
+            found.push(part.to_owned());
+        }
+    };
+    let mut digits = String::new();
     for part in text.split(separates).flat_map(parts) {
         let part = part.trim_matches(around);
-        if reaches(part) && !found.contains(&part) {
-            found.push(part);
+        if reaches(part) {
+            note(part);
         }
+        // Accounts and telephone numbers are written in groups.
+        if is_group(part) && digits.len() + part.len() < LONGEST_NUMBER {
+            digits.push_str(part);
+            continue;
+        }
+        if !reaches(part) && is_account(&digits) {
+            note(&digits);
+        }
+        digits.clear();
+        if is_group(part) {
+            digits.push_str(part);
+        }
+    }
+    if is_account(&digits) {
+        note(&digits);
     }
     found
 }
 
+/// Longest number, groups and all, that is one of an account or a telephone.
+const LONGEST_NUMBER: usize = 48;
+
+/// Whether it can be a group of a longer number: `DE89`, `3704`, `+1`, `555`.
+fn is_group(part: &str) -> bool {
+    let letters = part.chars().filter(char::is_ascii_alphabetic).count();
+    part.len() <= 12
+        && part.chars().any(|c| c.is_ascii_digit())
+        && letters <= 2
+        && part.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "+-./".contains(c))
+}
+
 /// Whether a part says where: something one can write to, open, pay or call.
-fn reaches(part: &str) -> bool {
+pub(super) fn reaches(part: &str) -> bool {
     is_address(part) || is_web(part) || is_account(part)
 }
 
 fn is_web(part: &str) -> bool {
-    if strip(part, "www.").is_some() || part.contains("://") {
+    if strip(part, "www.").is_some() || part.contains("://") || part.starts_with("//") {
         return true;
     }
+    // Dots of other scripts lead to the same host.
+    let part = part.replace(['。', '．', '｡'], ".");
     let (host, rest) = part.split_at(part.find(['/', '?', '#', ':']).unwrap_or(part.len()));
-    let mut labels = host.rsplit('.');
-    let last = labels.next().unwrap_or_default();
+    let last = host.rsplit('.').next().unwrap_or_default();
     let plain = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || c == '-');
-    let host_like = host.contains('.')
-        && host.split('.').all(plain)
-        && (2..=24).contains(&last.len())
-        && last.chars().all(char::is_alphabetic);
-    // `end.Next` is a missing blank, `plans.docx` a file.
-    host_like && (!rest.is_empty() || (!FILES.contains(&last) && !last.starts_with(char::is_uppercase)))
+    let dotted = host.contains('.') && host.split('.').all(plain);
+    if dotted && host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return true;
+    }
+    let host_like = dotted && (2..=24).contains(&last.len()) && last.chars().all(char::is_alphabetic);
+    // `end.Next` is a missing blank, `evil.COM` a host, `plans.docx` a file.
+    let missing_blank = last.starts_with(char::is_uppercase) && !last.chars().all(char::is_uppercase);
+    host_like && (!rest.is_empty() || (!FILES.contains(&last.to_lowercase().as_str()) && !missing_blank))
 }
 
 /// Numbers of accounts, cards and telephones: long, and mostly digits.
 fn is_account(part: &str) -> bool {
-    let signs = |c: char| c == '-' || c == '+' || c == '.';
+    let signs = |c: char| c == '-' || c == '+' || c == '.' || c == '/';
     let digits = part.chars().filter(char::is_ascii_digit).count();
     let letters = part.chars().filter(char::is_ascii_alphabetic).count();
     let only = part.chars().all(|c| c.is_ascii_alphanumeric() || signs(c));

@@ -16,5 +16,8 @@ section! {
         connections: Accounts = Accounts::default(),
         /// How often the copy of a connected service is brought up to date.
         sync_every: Span = Span::from_mins(2); within Span::from_secs(10)..=Span::from_hours(24),
+        /// Whether the copies of connected services are encrypted on the disk, each with a key of its own in the vault. It
+        /// takes effect at the next start: copies that are there are turned into the wanted form then. See encryption.md.
+        encrypt_copies: bool = false,
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn settle(copy: &Replica, capability: &str, mut arguments: Value) -> 
             let none =
                 || Refusal::new(Code::StoreNotFound).with_text("there is no such message in the copy of the mailbox");
             let about = about.ok_or_else(none)?;
-            // It is refused, or let through by a person's word, in a moment: nothing can be named here.
+            // It is refused in a moment: nothing can be named here.
             if !about.withheld.is_empty() {
                 return Ok(arguments);
             }

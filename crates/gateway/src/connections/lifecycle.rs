@@ -10,8 +10,7 @@ use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ServiceName};
-use sluice_store::replica::Replica;
-use sluice_store::{Connection as Row, ConnectionMove, Ended, NewConnection, StoreError};
+use sluice_store::{Connection as Row, ConnectionMove, Ended, NewConnection, Store, StoreError};
 
 use super::answer::{SyncNo, Why};
 use super::job::Errand;
@@ -36,10 +35,10 @@ impl Connections {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn list(&self) -> Result<Vec<ConnectionView>, No> {
+    pub async fn list(&self, store: &Store) -> Result<Vec<ConnectionView>, No> {
         let mut list = Vec::new();
-        for row in self.ground.store.connections().await? {
-            list.push(self.view(row).await?);
+        for row in store.connections().await? {
+            list.push(self.view(store, row).await?);
         }
         Ok(list)
     }
@@ -49,7 +48,7 @@ impl Connections {
     /// # Errors
     /// When there is none of this name.
     pub async fn show(&self, name: &ServiceName) -> Result<ConnectionView, No> {
-        self.view(self.row(name).await?).await
+        self.view(&self.ground.store, self.row(name).await?).await
     }
 
     /// Where a connection is reached and signed in to.
@@ -105,7 +104,7 @@ impl Connections {
                 }
             }
         }
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// The credential is in the vault: the account is looked up, its copy begins, its capabilities are offered.
@@ -134,10 +133,10 @@ impl Connections {
         if line.manifest.foreign.is_some() {
             // There is nothing to copy.
             self.copied(&line).await?;
-            return self.view(line.row()).await;
+            return self.view(&self.ground.store, line.row()).await;
         }
         self.want(&line);
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Stops copying and sending for a while. What is copied stays readable.
@@ -148,7 +147,7 @@ impl Connections {
         let line = self.line(name).await?;
         let row = self.step(name, ConnectionStep::Pause, None, by).await?;
         line.keep(row.clone());
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Goes on.
@@ -160,7 +159,7 @@ impl Connections {
         let row = self.step(name, ConnectionStep::Resume, None, by).await?;
         line.keep(row.clone());
         self.want(&line);
-        self.view(row).await
+        self.view(&self.ground.store, row).await
     }
 
     /// Looks whether the service is there and takes our credential. Changes nothing.
@@ -206,6 +205,7 @@ impl Connections {
     pub(crate) async fn clear(&self, over: Over, by: &Actor) -> Result<Receipt, No> {
         let Over { row, line, ended } = over;
         let name = &row.name;
+        let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
         let secrets = self.revoke_all(name, by).await?;
         let messages = match &line {
             Some(line) => self.destroy(line).await?,
@@ -214,15 +214,8 @@ impl Connections {
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
         let Ended { cancelled, on_their_way } = ended;
-        Ok(Receipt {
-            connection: row.name,
-            account: row.account,
-            cancelled,
-            on_their_way,
-            messages,
-            secrets,
-            capabilities,
-        })
+        let (connection, account) = (row.name, row.account);
+        Ok(Receipt { connection, account, cancelled, on_their_way, messages, encrypted, secrets, capabilities })
     }
 
     /// Ends a connection and destroys what is left of it, without a word to the provider.
@@ -271,7 +264,7 @@ impl Connections {
     /// Destroys the credentials of a connection. Gives the names of those there were.
     async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, No> {
         let mut secrets = Vec::new();
-        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?] {
+        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?, Self::copy_secret(name)?] {
             match self.ground.vault.revoke(&secret, by.clone()).await {
                 Ok(()) => secrets.push(secret.to_string()),
                 Err(VaultError::Unknown) => {}
@@ -291,8 +284,8 @@ impl Connections {
     }
 
     /// Deletes whatever a copy left on the disk.
-    fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
-        match std::fs::remove_dir_all(self.ground.folder.join(name.as_str())) {
+    pub(super) fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
+        match std::fs::remove_dir_all(self.folder(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::Unavailable(Box::new(error)).into())
             }
@@ -356,6 +349,7 @@ impl Connections {
             target,
             base_path,
             copy: RwLock::default(),
+            locked: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
             pace: Mutex::new(sync::Pace::default()),
             wanted: AtomicBool::new(false),
@@ -376,19 +370,7 @@ impl Connections {
                 Arc::new(ProgramService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
             return gw.offer(row.service, service, foreign.specs.clone()).await;
         }
-        if line.copy().is_none() {
-            let folder = self.ground.folder.join(row.name.as_str());
-            let copy = match Replica::open(&folder) {
-                // It can be made anew; what it holds is the service's.
-                Err(StoreError::Damaged { .. }) => {
-                    tracing::error!(connection = %row.name, "the copy of {} is damaged and is made anew", row.name);
-                    std::fs::remove_dir_all(&folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-                    Replica::open(&folder)?
-                }
-                other => other?,
-            };
-            *line.copy.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copy));
-        }
+        self.open_copy(line).await?;
         let known = gw.catalogue.known();
         let ours = line.manifest.capabilities.iter().filter_map(|name| known.get(name).cloned()).collect();
         let service: Arc<dyn Service> =
@@ -401,13 +383,13 @@ impl Connections {
         let copy = line.copy.write().unwrap_or_else(PoisonError::into_inner).take();
         // A page that was on its way is given up; whoever wrote it has let go of the copy then.
         let _turn = line.turn.lock().await;
-        let Some(copy) = copy else { return Ok(0) };
+        let Some(copy) = copy else { return self.remove_files(&line.row().name).map(|()| 0) };
         let messages = copy.count()?;
         match Arc::into_inner(copy) {
             Some(copy) => copy.destroy()?,
             // A reader still holds it open: its files go all the same.
             None => {
-                let folder = self.ground.folder.join(line.row().name.as_str());
+                let folder = self.folder(&line.row().name);
                 std::fs::remove_dir_all(folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
             }
         }

@@ -47,7 +47,8 @@ impl MailService {
     }
 
     fn copy(&self) -> Result<Arc<Replica>, Refusal> {
-        self.line()?.copy().ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
+        let line = self.line()?;
+        line.copy().ok_or_else(|| line.no_copy())
     }
 
     async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
@@ -266,6 +267,24 @@ impl Service for MailService {
 
     fn offers(&self, capability: &CapabilityName) -> bool {
         self.offers.contains(capability)
+    }
+
+    fn before_settling<'a>(
+        &'a self,
+        capability: &CapabilityName,
+        arguments: &'a Value,
+    ) -> Option<Work<'a, Result<(), Refusal>>> {
+        // A person may have released a message that nobody has read since: what came with it can be named then.
+        let id = arguments.get("message_id").and_then(Value::as_str);
+        let id = id.filter(|_| capability.as_str() == "email.forward")?;
+        Some(Box::pin(async move {
+            let copy = self.copy()?;
+            let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
+            if about.is_some_and(|mail| !mail.withheld.is_empty()) {
+                self.connections.let_through(&copy, (&self.name, id), self.connections.ground.clock.now()).await?;
+            }
+            Ok(())
+        }))
     }
 
     fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {

@@ -18,7 +18,7 @@ impl Connections {
     pub async fn search(&self, name: &ServiceName, query: Query, limit: usize) -> Result<Hits, No> {
         let line = self.line(name).await?;
         line.has_a_copy()?;
-        let copy = line.copy().ok_or_else(|| No::new(Code::ExecuteReconnect))?;
+        let copy = line.copy().ok_or_else(|| line.no_copy())?;
         let order = if query.terms.is_empty() { Order::Newest } else { Order::Ranked };
         let looked = tokio::task::spawn_blocking(move || {
             copy.search(&Search { query: &query, order, limit, offset: 0, reader: Reader::Person })

@@ -61,6 +61,17 @@ pub struct Synced {
     pub recovered: u64,
 }
 
+/// How thorough a round is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// What changed.
+    Changes,
+    /// And what was set aside is tried again.
+    Whole,
+    /// Everything, into a fresh copy.
+    Afresh,
+}
+
 /// Why a round ended early.
 enum Stop {
     /// The service forgot where the copy stands.
@@ -104,7 +115,7 @@ impl Connections {
     /// # Errors
     /// When there is no such connection at work, or the service does not let us.
     pub async fn sync_now(&self, name: &ServiceName) -> Result<Synced, No> {
-        self.sync(name, false).await
+        self.sync(name, How::Changes).await
     }
 
     /// As [`Self::sync_now`], and tries to open what was set aside.
@@ -112,10 +123,19 @@ impl Connections {
     /// # Errors
     /// As there.
     pub async fn sync_whole(&self, name: &ServiceName) -> Result<Synced, No> {
-        self.sync(name, true).await
+        self.sync(name, How::Whole).await
     }
 
-    async fn sync(&self, name: &ServiceName, with_aside: bool) -> Result<Synced, No> {
+    /// Makes a copy anew beside the old one, which answers until the new one is whole; one whose key is gone is deleted
+    /// first.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn sync_afresh(&self, name: &ServiceName) -> Result<Synced, No> {
+        self.sync(name, How::Afresh).await
+    }
+
+    async fn sync(&self, name: &ServiceName, how: How) -> Result<Synced, No> {
         let line = self.line(name).await?;
         line.has_a_copy()?;
         if !line.state().is_at_work() {
@@ -123,9 +143,17 @@ impl Connections {
             return Err(No::saying(Code::ExecuteReconnect, &text));
         }
         let _turn = line.turn.lock().await;
+        let mut how = how;
+        if line.locked.load(Ordering::SeqCst) {
+            if how != How::Afresh {
+                return Err(line.no_copy().into());
+            }
+            self.give_up_locked(&line).await?;
+            how = How::Changes;
+        }
         line.wanted.store(false, Ordering::SeqCst);
-        let mut done = self.round(&line).await;
-        if let (true, Ok(synced)) = (with_aside, &mut done)
+        let mut done = self.round(&line, how).await;
+        if let (How::Whole, Ok(synced)) = (how, &mut done)
             && let Err(stop) = self.try_aside(&line, synced).await
         {
             done = Err(stop);
@@ -185,16 +213,18 @@ impl Connections {
         self.wake.notify_one();
     }
 
-    async fn round(&self, line: &Arc<Line>) -> Result<Synced, Stop> {
+    async fn round(&self, line: &Arc<Line>, how: How) -> Result<Synced, Stop> {
         let copy = line.copy().ok_or(Stop::Over)?;
         {
             let mut pace = line.pace.lock().unwrap_or_else(PoisonError::into_inner);
             (pace.began, pace.beside) = (Some((self.ground.clock.since_boot(), copy.freshness().done)), None);
         }
         let mut synced = Synced::default();
-        match self.pages(line, &Into::Copy(Arc::clone(&copy)), &mut synced).await {
-            Err(Stop::Expired) => {}
-            ended => return ended.map(|()| synced),
+        if how != How::Afresh {
+            match self.pages(line, &Into::Copy(Arc::clone(&copy)), &mut synced).await {
+                Err(Stop::Expired) => {}
+                ended => return ended.map(|()| synced),
+            }
         }
         // The old copy answers until the new one is whole. One that was begun before goes on, unless it is too old itself.
         for first in [true, false] {

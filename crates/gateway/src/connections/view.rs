@@ -4,7 +4,7 @@ use serde::Serialize;
 use sluice_core::hold::HoldState;
 use sluice_core::{CapabilityName, HoldId, ServiceName};
 use sluice_store::replica::Freshness;
-use sluice_store::{Connection as Row, HoldFilter};
+use sluice_store::{Connection as Row, HoldFilter, Store};
 
 use super::{Connections, Line};
 use crate::No;
@@ -35,6 +35,8 @@ pub struct ConnectionView {
     pub endpoint: Option<String>,
     /// Messages in the copy.
     pub messages: Option<u64>,
+    /// Whether the copy is encrypted on the disk, if there is one.
+    pub encrypted: Option<bool>,
     /// Whether everything was copied at least once.
     pub complete: bool,
     /// When the copy was last known to be as the service is.
@@ -87,6 +89,8 @@ pub struct Receipt {
     pub on_their_way: Vec<HoldId>,
     /// Messages of the copy that were deleted.
     pub messages: u64,
+    /// Whether the copy was encrypted: with its key destroyed, whatever backups hold of it is noise.
+    pub encrypted: bool,
     /// Secrets that were destroyed.
     pub secrets: Vec<String>,
     /// Capabilities that are no longer offered.
@@ -109,7 +113,7 @@ pub struct Tested {
 }
 
 impl Connections {
-    pub(super) async fn view(&self, row: Row) -> Result<ConnectionView, No> {
+    pub(super) async fn view(&self, store: &Store, row: Row) -> Result<ConnectionView, No> {
         let line = self.known(&row.name);
         let line = line.as_deref();
         let (mut pending, mut in_doubt, mut dead) = (0, 0, 0);
@@ -128,7 +132,7 @@ impl Connections {
             ],
             ..HoldFilter::default()
         };
-        for hold in self.ground.store.holds_page(filter, None, COUNTED).await? {
+        for hold in store.holds_page(filter, None, COUNTED).await? {
             match hold.state {
                 HoldState::InDoubt { .. } | HoldState::NeedsHuman { .. } => in_doubt += 1,
                 HoldState::Dead { .. } => dead += 1,
@@ -140,9 +144,12 @@ impl Connections {
         let Freshness { synced_at, complete, .. } = fresh;
         let now = self.ground.clock.now();
         let (progress, error) = line.map_or((None, None), |line| self.progress(line, &fresh));
+        let locked = line.filter(|line| line.locked.load(std::sync::atomic::Ordering::SeqCst));
+        let error = error.or_else(|| locked.map(|line| line.no_copy().to_string()));
         let offered = line.filter(|_| row.state.answers()).map(|line| line.manifest.capabilities.clone());
         Ok(ConnectionView {
             messages: copy.as_ref().map(|copy| copy.count()).transpose()?,
+            encrypted: self.is_encrypted(line, &row.name),
             endpoint: line.map(|line| line.target.as_str().trim_end_matches('/').to_owned()),
             name: row.name,
             adapter: row.adapter,

@@ -44,6 +44,7 @@ use serde_json::Value;
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Span, json};
+use sluice_store::Store;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -88,6 +89,8 @@ async fn turn_away(mut stream: TcpStream) {
 #[derive(Debug)]
 pub struct Door {
     gw: Arc<Gateway>,
+    /// The database as this door asks it: what comes by the stop lane never waits for an ordinary connection.
+    store: Arc<Store>,
     routes: Routes,
     lane: Lane,
     /// Agents that speak the Model Context Protocol come in by the main listener only.
@@ -104,7 +107,11 @@ impl Door {
     pub fn new(gw: Arc<Gateway>, lane: Lane) -> Result<Arc<Self>, No> {
         let mcp = (lane == Lane::Main).then(|| Mcp::new(&gw));
         let hook = if lane == Lane::Main { Hook::new(&gw) } else { None };
-        Ok(Arc::new(Self { gw, routes: Routes::new(lane)?, lane, mcp, hook }))
+        let store = match lane {
+            Lane::Main => Arc::clone(&gw.store),
+            Lane::Stop => Arc::new(gw.store.asked_for_status()),
+        };
+        Ok(Arc::new(Self { gw, store, routes: Routes::new(lane)?, lane, mcp, hook }))
     }
 
     fn most_connections(&self) -> usize {
@@ -233,7 +240,8 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     };
     let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
     let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
-    let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw) };
+    let store = Arc::clone(&door.store);
+    let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw), store };
     // Waiting for an outcome is not part of the work, and has its own end.
     let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
     let done = timeout(limit, (route.handler)(visit)).await.unwrap_or_else(|_| Err(No::new(Code::GatewayUnavailable)));

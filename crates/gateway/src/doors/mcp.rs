@@ -61,6 +61,13 @@ struct Guest {
     request: RequestId,
 }
 
+impl Guest {
+    /// As one who looks at the list of tools.
+    fn viewer<'a>(&'a self, client: Option<&'a str>) -> tools::Viewer<'a> {
+        tools::Viewer { agent: &self.agent, client, has_session: self.session.is_some() }
+    }
+}
+
 /// The door.
 pub(crate) struct Mcp {
     gw: Arc<Gateway>,
@@ -135,6 +142,11 @@ impl Mcp {
                 id,
             ));
         }
+        if let Some(why) = misnamed(&value) {
+            // The SDK would take it for a method it does not know.
+            let body = json!({"jsonrpc": "2.0", "id": at(&value, "/id"), "error": {"code": -32602, "message": why}});
+            return Ok(Reply::json(200, &body).into_response(id));
+        }
         let opens = *at(&value, "/method") == "initialize";
         let client = at(&value, "/params/clientInfo/name").as_str().map(called);
         let agent = guest.agent.clone();
@@ -191,6 +203,18 @@ async fn end(gw: &Gateway, guest: Guest) -> Result<Response<Body>, No> {
 /// A client's name for itself, as it may be kept and shown.
 fn called(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(LONGEST_CLIENT).collect()
+}
+
+/// What is wrong with the parameters of a tool call.
+fn misnamed(message: &Value) -> Option<&'static str> {
+    if *at(message, "/method") != "tools/call" {
+        return None;
+    }
+    let arguments = at(message, "/params/arguments");
+    if !at(message, "/params/name").is_string() {
+        return Some("a tool call names its tool");
+    }
+    (!arguments.is_object() && !arguments.is_null()).then_some("the arguments of a tool are one JSON object")
 }
 
 /// A message that cannot be taken, in the protocol's own words.

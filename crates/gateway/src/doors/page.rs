@@ -206,7 +206,7 @@ async fn get(gw: &Gateway, token: &str) -> Result<Page, No> {
 /// arguments here; the links that decide are sent to people over channels no agent reads.
 async fn standing(gw: &Gateway, call: CallId) -> Result<Page, No> {
     let unknown = || No::saying(Code::CallNotFound, "there is no such call, or it never had to wait");
-    calls::own(gw, call, None).await?.ok_or_else(unknown)?;
+    calls::own(&gw.store, call, None).await?.ok_or_else(unknown)?;
     let view = calls::standing(gw, call, None, Span::ZERO).await?;
     Ok(Page::html(200, render::standing(&view)))
 }

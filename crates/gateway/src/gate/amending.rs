@@ -43,9 +43,10 @@ pub async fn amend(gw: &Gateway, by: Actor, question: &Question, arguments: Valu
         mode: Mode::Execute,
         wait_ms: None,
         allow_duplicate: true,
+        named: false,
     };
     let known = Known::on_behalf(gw, old.agent().clone(), session, wish);
-    let checked = schema::check(gw, known)?;
+    let checked = schema::check(gw, known).await?;
     let judged = policy::judge(gw, origin::trace(gw, checked).await?).await?;
     let asked = approval::ask(gw, leak::scan(gw, judged)?).await?;
     let changed = hold::admission(gw, &asked);

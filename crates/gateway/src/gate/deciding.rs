@@ -84,22 +84,24 @@ impl Question {
     /// # Errors
     /// When there is none of this id.
     pub async fn read(gw: &Gateway, id: ApprovalId) -> Result<Self, No> {
-        let card = gw.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
+        // Whoever reads it may be about to say no: that waits for nothing.
+        let store = gw.store.asked_to_stop();
+        let card = store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
         let mut holds = Vec::with_capacity(card.items.len());
         for item in &card.items {
-            holds.extend(gw.store.hold(item.hold).await?);
+            holds.extend(store.hold(item.hold).await?);
         }
         let filed = match card.approval.subject {
-            Subject::Request => gw.store.requested(id).await?,
+            Subject::Request => store.requested(id).await?,
             Subject::Write | Subject::Batch => None,
         };
         let targets = match holds.as_slice() {
-            [one] => gw.store.targets_of(one.id).await?,
+            [one] => store.targets_of(one.id).await?,
             _ => Vec::new(),
         };
         let mut reasons = Vec::new();
         for hold in holds.iter().take(REASONS) {
-            reasons.extend(gw.store.reason_of(hold.id).await?);
+            reasons.extend(store.reason_of(hold.id).await?);
         }
         Ok(Self { card, holds, filed, targets, reasons })
     }

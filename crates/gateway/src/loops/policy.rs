@@ -32,15 +32,20 @@ type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
 /// The state of the files: as read, or being changed.
 #[derive(Debug)]
-struct Files {
+pub(super) struct Files {
     read: Stamp,
     /// What they look like now, and since when, in time since boot.
     changing: Option<(Stamp, Span)>,
 }
 
 impl Files {
+    /// As they were read.
+    pub(super) const fn read(read: Stamp) -> Self {
+        Self { read, changing: None }
+    }
+
     /// Looks at them. True when they are others than were read, and nobody has touched them for a while.
-    fn look(&mut self, now: Stamp, boot: Span) -> bool {
+    pub(super) fn look(&mut self, now: Stamp, boot: Span) -> bool {
         if now == self.read {
             self.changing = None;
             return false;
@@ -60,7 +65,7 @@ impl Files {
         }
     }
 
-    fn pace(&self) -> Duration {
+    pub(super) fn pace(&self) -> Duration {
         if self.changing.is_some() { CLOSELY } else { EVERY }
     }
 }
@@ -84,7 +89,7 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = &watcher {
         tracing::warn!("the policy folder cannot be watched ({error}); it is looked at every two seconds");
     }
-    let mut files = Files { read: policies::stamp(&gw.config.policies), changing: None };
+    let mut files = Files::read(policies::stamp(&gw.config.policies));
     while tick(&mut stop, files.pace(), changed.notified()).await {
         if !files.look(policies::stamp(&gw.config.policies), gw.clock.since_boot()) {
             continue;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sluice_core::Actor;
 use sluice_core::ids::ConnectionName;
 use tokio::net::unix::pipe;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::Ground;
 use crate::config::{EnvValue, Mount, MountProgram};
@@ -47,20 +47,46 @@ impl Drop for Child {
     }
 }
 
+/// Counts a program while it lives.
+#[derive(Debug)]
+pub(super) struct Alive(Arc<watch::Sender<usize>>);
+
+impl Alive {
+    pub(super) fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
 /// Starts a program on a thread of its own, which stays as long as the program does.
-pub(super) async fn start(workers: Arc<Workers>, name: &str, terms: Terms) -> Result<(Child, Pipes), String> {
+pub(super) async fn start(
+    workers: Arc<Workers>,
+    name: &str,
+    terms: Terms,
+    alive: Alive,
+) -> Result<(Child, Pipes), String> {
     let cancel = Cancel::new().map_err(|error| error.to_string())?;
     let (tell, told) = oneshot::channel();
     let watched = cancel.clone();
     let thread = std::thread::Builder::new().name(format!("mount-{name}"));
-    let begun = thread.spawn(move || match workers.stranger(terms) {
-        Ok(mut stranger) => {
-            let parts = (stranger.layers.clone(), stranger.input.take(), stranger.output.take(), stranger.error.take());
-            if tell.send(Ok(parts)).is_ok() {
-                Stranger::wait(stranger, &watched);
+    let begun = thread.spawn(move || {
+        let _alive = alive;
+        match workers.stranger(terms) {
+            Ok(mut stranger) => {
+                let parts =
+                    (stranger.layers.clone(), stranger.input.take(), stranger.output.take(), stranger.error.take());
+                if tell.send(Ok(parts)).is_ok() {
+                    Stranger::wait(stranger, &watched);
+                }
             }
+            Err(error) => drop(tell.send(Err(error.to_string()))),
         }
-        Err(error) => drop(tell.send(Err(error.to_string()))),
     });
     begun.map_err(|error| format!("no thread for it: {error}"))?;
     let (layers, input, output, error) = told.await.map_err(|_| "it was not started".to_owned())??;

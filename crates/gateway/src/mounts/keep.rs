@@ -19,14 +19,14 @@ use rmcp::transport::Transport;
 use serde_json::Value;
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, Span};
-use sluice_store::SeenTool;
+use sluice_store::{Message, SeenTool, Severity};
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::answer::{self, Look};
-use super::child::{self, Child};
+use super::child::{self, Alive, Child};
 use super::guest::{Era, Guest};
 use super::http::{Asking, Http};
 use super::service::{MountService, Phase};
@@ -45,21 +45,48 @@ const WELL: Span = Span::from_mins(5);
 const PAGES: usize = 200;
 /// How much of what a program complains about is kept, in bytes.
 const WORDS: usize = 4 << 10;
-/// The least time between two looks at the tools of a server that keeps saying they changed.
-const BREATH: Duration = Duration::from_secs(1);
+/// A server that says so often that its tools changed is looked at ever more rarely; one that was quiet this long begins
+/// anew.
+const QUIET: Span = Span::from_mins(2);
+/// How long the end of a program is waited for.
+const BURIED: Duration = Duration::from_secs(5);
+/// People are told when a server was started so often in a row and did not stay.
+const TOLD: usize = 3;
 
-/// Keeps a server until told to stop.
-pub(super) async fn keep(gw: Arc<Gateway>, service: Arc<MountService>, mut stop: watch::Receiver<bool>) {
-    if let Err(why) = remember(&gw, &service).await {
+/// Keeps a server until it is told to stop. Its program is gone when this returns.
+pub(super) async fn keep(gw: Arc<Gateway>, service: Arc<MountService>) {
+    keep_on(&gw, &service).await;
+    service.connect(None);
+    let mut programs = service.programs.subscribe();
+    if timeout(BURIED, programs.wait_for(|count| *count == 0)).await.is_err() {
+        tracing::error!(mount = %service.mount().name, "the program of `{}` does not end", service.mount().name);
+    }
+    service.is_over();
+    looked(&service);
+}
+
+/// Puts a server in its place behind the gate, with what is known of its tools; none can be called yet.
+pub(super) async fn stand(gw: &Gateway, service: &Arc<MountService>) {
+    if let Some(name) = service_name(&service.mount().name) {
+        gw.services.put(name, Arc::clone(service) as _);
+    }
+    if let Err(why) = remember(gw, service).await {
         tracing::warn!(mount = %service.mount().name, "what is known of its tools cannot be used: {why}");
+    }
+}
+
+async fn keep_on(gw: &Arc<Gateway>, service: &Arc<MountService>) {
+    let mut stop = service.stops();
+    if service.pins().is_empty() {
+        stand(gw, service).await;
     }
     let mut failures = 0_usize;
     while !*stop.borrow() {
         service.enter(Phase::Starting, service.condition().reason);
         let begun = gw.clock.since_boot();
         let why = tokio::select! {
-            why = live(&gw, &service) => why,
-            _ = stop.wait_for(|stop| *stop) => "the gateway is stopping".to_owned(),
+            why = live(gw, service) => why,
+            _ = stop.wait_for(|stop| *stop) => "it was told to stop".to_owned(),
         };
         service.connect(None);
         if *stop.borrow() {
@@ -71,11 +98,26 @@ pub(super) async fn keep(gw: Arc<Gateway>, service: Arc<MountService>, mut stop:
         tracing::warn!(mount = %service.mount().name, "the server `{}` is gone: {why}; again in {pause} s", service.mount().name);
         service.enter(Phase::Down, Some(why));
         service.change(|condition| condition.restarts += 1);
-        looked(&service);
+        looked(service);
         gw.events.wrote();
+        if failures == TOLD {
+            tell(gw, service).await;
+        }
         if !tick(&mut stop, Duration::from_secs(pause), service.again.notified()).await {
             return;
         }
+    }
+}
+
+/// Tells people that a server does not come up. They are told once: a server that then does well begins anew.
+async fn tell(gw: &Gateway, service: &MountService) {
+    let (name, reason) = (&service.mount().name, service.condition().reason.unwrap_or_default());
+    let text = format!("the server `{name}` was started {TOLD} times and did not stay: sluice mounts show {name}");
+    let body = serde_json::json!({"mount": name, "reason": reason, "text": text});
+    let id = MessageId::mint(gw.ids.as_ref());
+    let alert = Message { id, topic: "mount.down".into(), severity: Severity::Warning, body };
+    if let Err(error) = gw.store.alert(alert, Actor::Node(gw.store.node().clone())).await {
+        tracing::warn!(code = error.code(), "people could not be told that `{name}` is down");
     }
 }
 
@@ -90,16 +132,9 @@ async fn remember(gw: &Gateway, service: &Arc<MountService>) -> Result<(), Strin
 
 /// One connection, from its start to its end. Gives why it ended.
 async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
-    let mount = service.mount();
-    let begun = timeout(mount.start_timeout.as_duration(), begin(gw, service)).await;
-    let connected = match begun {
-        Err(_) => {
-            // Perhaps it does not even say no to the beginning that it does not know.
-            service.begin_with(service.era().other());
-            return format!("it did not answer within {}", mount.start_timeout);
-        }
-        Ok(Err(why)) => return why,
-        Ok(Ok(connected)) => connected,
+    let connected = match begin(gw, service).await {
+        Err(why) => return why,
+        Ok(connected) => connected,
     };
     let Connected { running, watch, child, beside } = connected;
     let peer = running.peer().clone();
@@ -141,6 +176,7 @@ async fn listen(peer: &Peer<RoleClient>) -> Option<RequestHandle<RoleClient>> {
 
 /// Looks at the tools now and whenever there is reason to. Gives why the server cannot stay.
 async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>, watch: &Watch) -> String {
+    let (mut changes, mut last) = (0_usize, gw.clock.since_boot());
     loop {
         let mount = service.mount();
         let listed = timeout(mount.start_timeout.as_duration(), list(peer, service)).await;
@@ -161,11 +197,19 @@ async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>
             () = watch.changed.notified() => {
                 // Until they were looked at again nothing is called.
                 service.connect(None);
-                wait(&service.again, BREATH).await;
+                let now = gw.clock.since_boot();
+                let quiet = now.as_millis().saturating_sub(last.as_millis()) >= QUIET.as_millis();
+                (changes, last) = (if quiet { 0 } else { changes + 1 }, now);
+                wait(&service.again, breath(changes)).await;
             }
             () = wanted => {}
         }
     }
+}
+
+/// How long nobody looks after so many changes in a row: a second at first.
+fn breath(changes: usize) -> Duration {
+    Duration::from_secs(PAUSES.get(changes / 2).or(PAUSES.last()).copied().unwrap_or(60))
 }
 
 /// Waits for a wake, or as long as said.
@@ -196,13 +240,30 @@ struct Unheard {
 /// Begins in the way that did last, and in the other one where the server does not know that.
 async fn begin(gw: &Gateway, service: &Arc<MountService>) -> Result<Connected, String> {
     let era = service.era();
-    let first = match attempt(gw, service, era).await {
+    let first = match in_time(service, attempt(gw, service, era)).await {
         Err(Unheard { why, other: true }) => why,
         ended => return ended.map_err(|unheard| unheard.why),
     };
-    let connected = attempt(gw, service, era.other()).await.map_err(|_| first)?;
+    let connected = in_time(service, attempt(gw, service, era.other())).await.map_err(|_| first)?;
     service.begin_with(era.other());
     Ok(connected)
+}
+
+/// One beginning within the time a start may take. Each has that time for itself: a program that says no to the first is
+/// started anew for the second, and on a busy machine a start is what takes longest.
+async fn in_time(
+    service: &MountService,
+    attempt: impl Future<Output = Result<Connected, Unheard>>,
+) -> Result<Connected, Unheard> {
+    let limit = service.mount().start_timeout;
+    match timeout(limit.as_duration(), attempt).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            // Perhaps it does not even say no to the beginning that it does not know.
+            service.begin_with(service.era().other());
+            Err(Unheard { why: format!("it did not answer within {limit}"), other: false })
+        }
+    }
 }
 
 async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<Connected, Unheard> {
@@ -217,7 +278,8 @@ async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<
                 false => Some(hatch::open(program, &mut beside).await.map_err(never)?),
             };
             let terms = child::terms(ground, mount, program, port).await.map_err(never)?;
-            let started = child::start(Arc::clone(&ground.workers), &mount.name, terms).await;
+            let alive = Alive::new(&service.programs);
+            let started = child::start(Arc::clone(&ground.workers), &mount.name, terms, alive).await;
             let (child, pipes) = started.map_err(never)?;
             beside.spawn(overhear(Arc::clone(service), pipes.error));
             let line = Line::new(pipes.output, pipes.input, Arc::clone(&watch));

@@ -4,7 +4,9 @@
 //! answer did not come is a doubt, and a doubt is a person's.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{CallToolRequestParams, CallToolResponse};
@@ -100,6 +102,14 @@ pub struct MountService {
     pub(super) again: Notify,
     /// Counts how often its tools were looked at.
     pub(super) looked: watch::Sender<u64>,
+    /// Whether somebody keeps it.
+    taken: AtomicBool,
+    /// Whoever keeps it is told to stop.
+    stop: watch::Sender<bool>,
+    /// Whoever kept it has stopped.
+    over: watch::Sender<bool>,
+    /// Programs of it that live: one, or none.
+    pub(super) programs: Arc<watch::Sender<usize>>,
 }
 
 impl std::fmt::Debug for MountService {
@@ -148,7 +158,47 @@ impl MountService {
             slots,
             again: Notify::new(),
             looked: watch::Sender::new(0),
+            taken: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            over: watch::Sender::new(false),
+            programs: Arc::default(),
         }
+    }
+
+    /// True for the first who asks: whoever it is keeps it.
+    pub(super) fn take(&self) -> bool {
+        !self.taken.swap(true, Ordering::SeqCst)
+    }
+
+    /// Turns true when it is to be kept no longer.
+    pub(super) fn stops(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Tells whoever keeps it to stop.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// It is no longer kept.
+    pub(super) fn is_over(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Ends it: calls under way may end within `grace`, none begins any more, and its program is gone when this
+    /// returns.
+    pub(super) async fn end(&self, grace: Duration) {
+        // Whoever waits for a place stands behind us, and is turned away when the places close.
+        let idle = timeout(grace, self.slots.acquire_many(self.mount.at_once)).await;
+        self.slots.close();
+        drop(idle);
+        self.stop();
+        // Whom nobody keeps yet is ours, and never begins.
+        if !self.take() {
+            let mut over = self.over.subscribe();
+            let _late = timeout(grace, over.wait_for(|over| *over)).await;
+        }
+        self.enter(Phase::Down, Some("it was taken away".into()));
     }
 
     /// How it was set up.
@@ -232,11 +282,7 @@ impl MountService {
 
     /// The tool of an action whose arguments it takes.
     fn fitting(&self, action: &Action) -> Result<Tool, Refusal> {
-        let changed = || {
-            let text = format!("`{}` has changed at its server and waits for a person", action.capability());
-            Refusal::new(Code::GatewayUnsupported).with_text(&text)
-        };
-        let tool = self.tool(action.capability()).ok_or_else(changed)?;
+        let tool = self.tool(action.capability()).ok_or_else(|| self.shut(action.capability()))?;
         if !tool.schema.allows(&Value::Object(action.arguments().clone())) {
             let text = "the arguments do not follow the schema of the tool";
             return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
@@ -244,11 +290,29 @@ impl MountService {
         Ok(tool)
     }
 
+    /// Why a tool cannot be called: nobody has looked at it yet, or it is not what was accepted.
+    fn shut(&self, capability: &CapabilityName) -> Refusal {
+        let condition = self.condition();
+        if condition.server.is_none() && condition.phase != Phase::Open {
+            let reason = condition.reason.unwrap_or_else(|| "it is being started".into());
+            let text = format!("the server `{}` is not there: {reason}", self.mount.name);
+            return Refusal::new(Code::MountDown).with_text(&text);
+        }
+        let text = format!("`{capability}` has changed at its server and waits for a person");
+        Refusal::new(Code::GatewayUnsupported).with_text(&text)
+    }
+
     /// The server, once it is there.
     async fn peer(&self) -> Result<Peer<RoleClient>, Refusal> {
-        let mut live = self.live.subscribe();
-        let waited = timeout(self.mount.timeout.as_duration(), live.wait_for(Option::is_some)).await;
-        let peer = waited.ok().and_then(Result::ok).and_then(|peer| peer.clone());
+        let (mut live, mut stop) = (self.live.subscribe(), self.stop.subscribe());
+        let there = async {
+            tokio::select! {
+                peer = live.wait_for(Option::is_some) => peer.ok().and_then(|peer| peer.clone()),
+                // Nobody starts it any more.
+                _ = stop.wait_for(|stop| *stop) => None,
+            }
+        };
+        let peer = timeout(self.mount.timeout.as_duration(), there).await.ok().flatten();
         peer.ok_or_else(|| {
             let reason = self.condition().reason.unwrap_or_else(|| "it is being started".into());
             Refusal::new(Code::MountDown).with_text(&format!("the server `{}` is not there: {reason}", self.mount.name))

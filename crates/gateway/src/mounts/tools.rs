@@ -184,7 +184,7 @@ fn param(name: &str, shape: &Value, required: bool) -> Param {
         _ => ParamKind::Any,
     };
     let target = matches!(kind, ParamKind::Url | ParamKind::Path | ParamKind::Recipients) || named(&TARGETS);
-    Param { name: name.to_owned(), kind, required, target, object: false }
+    Param { required, target, ..Param::new(name, kind) }
 }
 
 /// The tool behind the gate. `cleaned` is the definition as the content stages left it; nothing if they withheld it.

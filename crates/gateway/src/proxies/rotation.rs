@@ -55,7 +55,7 @@ impl Rotation {
 /// When a request cannot be recorded.
 pub(crate) async fn ask(gw: &Gateway) -> Result<(), No> {
     let now = gw.now();
-    for proxy in gw.proxies.iter() {
+    for proxy in gw.proxies.all() {
         let Some(rotation) = of(gw, proxy.declared()).await?.filter(|rotation| now >= rotation.due) else { continue };
         let by = Actor::Node(gw.store.node().clone());
         let (request, secret) = (rotation.request(now), rotation.secret.clone());

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{Method, Operation, Output, tighten};
+use sluice_core::proxy::{Method, Operation, Output, Proposal, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
@@ -170,9 +170,13 @@ impl ProxyService {
                 Remains { changed: lost, ..early(Refusal::new(code).with_text(&error.to_string())) }
             }
             Ok((End::Clean(done), host)) => {
-                let (cause, given) = self.judge(errand, &host, done.report.outcome);
+                let (cause, judged) = self.judge(errand, &host, done.report.outcome);
                 let state = if cause.is_some() { TaskState::Crashed } else { TaskState::Clean };
-                Remains { cause, ..Remains::of(given, state) }.with(host)
+                let (given, proposals) = match judged {
+                    Ok((data, proposals)) => (Ok(data), proposals),
+                    Err(refusal) => (Err(refusal), Vec::new()),
+                };
+                Remains { cause, proposals, ..Remains::of(given, state) }.with(host)
             }
             Ok((End::Crashed(crash), host)) => {
                 let words = crash.last_words.map(|words| words.place);
@@ -204,10 +208,10 @@ impl ProxyService {
             lasts: limits.wall(),
         };
         let ticket = ground.egress.issue(self.connection(), scope).await.map_err(EgressNo::refusal)?;
-        let recent = self.relation(errand).map(|(relation, most)| self.workspace().recent(relation, most));
         let payload = json!({
             "operation": errand.operation, "trust": declared.trust, "base_path": base_path(declared),
-            "arguments": errand.arguments, "ticket": ticket.expose(), "recent": recent,
+            "arguments": errand.arguments, "ticket": ticket.expose(),
+            "identity": declared.identity, "told": self.told(errand),
         });
         let job = Job { kind: "proxy.run".into(), payload, attachments: Vec::new() };
         let limits = Limits { wall: limits.wall(), exchanges: 1, ..Limits::default() };
@@ -231,15 +235,8 @@ impl ProxyService {
         Ok((order, host))
     }
 
-    /// The other side of the exchange, and how many past ones a task is told of.
-    fn relation<'a>(&'a self, errand: &'a Errand) -> Option<(&'a str, usize)> {
-        let identity = self.declared().identity.as_ref()?;
-        let relation = errand.arguments.get(&identity.relation)?.as_str()?;
-        Some((relation, identity.recent as usize))
-    }
-
     /// What a worker that left in order says. It is held against the schema once more: its word counts for nothing.
-    fn judge(&self, errand: &Errand, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Result<Value, Refusal>) {
+    fn judge(&self, errand: &Errand, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Judged) {
         let refused = |code: Code, text: &str| Err(Refusal::new(code).with_text(text));
         match outcome {
             Outcome::Failed { code, text } => match (code.as_str(), &host.refused) {
@@ -266,11 +263,14 @@ impl ProxyService {
                         refused(Code::ContentWithheld, "the answer was an attack"),
                     );
                 }
-                let data = at(&payload, "/data");
-                if verdict != "clean" || !self.follows(&errand.operation, data) {
-                    return (Some(Cause::MalformedFrame), refused(Code::WorkerCrashed, "the worker reported nonsense"));
+                let (data, proposals) = (at(&payload, "/data"), Proposal::read(at(&payload, "/proposals")));
+                match proposals.filter(|_| verdict == "clean" && self.follows(&errand.operation, data)) {
+                    Some(proposals) => (None, Ok((data.clone(), proposals))),
+                    None => {
+                        let nonsense = refused(Code::WorkerCrashed, "the worker reported nonsense");
+                        (Some(Cause::MalformedFrame), nonsense)
+                    }
                 }
-                (None, Ok(data.clone()))
             }
         }
     }
@@ -288,7 +288,10 @@ impl ProxyService {
 
     /// The end of a life, in the order that was promised. What cannot be written is told; nothing else depends on it.
     async fn bury(&self, id: JobId, errand: &Errand, lives: u32, remains: Remains) -> Life {
-        let Remains { cause, words, requests, changed, mut lines, last, given, state } = remains;
+        let Remains { cause, words, requests, changed, mut lines, last, given, proposals, state } = remains;
+        if cause.is_none() && given.is_ok() {
+            lines.extend(self.keep(id, errand, &proposals).await);
+        }
         let (ground, workspace, now) = (self.ground(), self.workspace(), self.ground().clock.now());
         lines.push(json!({
             "at": now.to_string(), "event": "end", "task": id, "operation": errand.name, "state": state.as_str(),
@@ -316,6 +319,7 @@ impl ProxyService {
                 unwritten.note(workspace.last_words(&report, &json!({"the_worker_says": {"place": place}})));
             }
             unwritten.note(workspace.abandon(id));
+            unwritten.note(self.abandon_lasting(errand, &report));
             match &next {
                 NextStep::Respawn { after } => again = Some(*after),
                 NextStep::WaitForPerson { .. } => {}
@@ -353,7 +357,10 @@ impl ProxyService {
     }
 
     fn remember(&self, errand: &Errand, last: Option<&[u8]>, now: sluice_core::Timestamp) -> std::io::Result<()> {
-        let Some((relation, _)) = self.relation(errand) else { return Ok(()) };
+        let identity = self.declared().identity.as_ref();
+        let relation = identity.and_then(|identity| identity.side(&errand.arguments));
+        // A name that must not leave must not lie in a file either, from which the next task is told.
+        let Some(relation) = relation.filter(|name| !self.must_stay(name)) else { return Ok(()) };
         let body = last.unwrap_or_default();
         let exchange = Exchange {
             at: now.to_string(),
@@ -383,13 +390,18 @@ struct Remains {
     lines: Vec<Value>,
     last: Option<Bytes>,
     given: Result<Value, Refusal>,
+    /// What the worker proposes to keep. Weighed only after a clean end.
+    proposals: Vec<Proposal>,
     state: TaskState,
 }
 
+/// What a worker gave and proposes, or why nothing is given.
+type Judged = Result<(Value, Vec<Proposal>), Refusal>;
+
 impl Remains {
     fn of(given: Result<Value, Refusal>, state: TaskState) -> Self {
-        let (requests, changed, lines) = (0, false, Vec::new());
-        Self { cause: None, words: None, requests, changed, lines, last: None, given, state }
+        let (requests, changed, lines, proposals) = (0, false, Vec::new(), Vec::new());
+        Self { cause: None, words: None, requests, changed, lines, last: None, given, proposals, state }
     }
 
     fn with(self, host: TaskHost) -> Self {

@@ -43,6 +43,12 @@ impl ProxyService {
         })
     }
 
+    /// In the place of another of the same name: the same workspace, and what was counted goes on counting.
+    pub(super) fn after(self, old: &Self) -> Self {
+        let (workspace, crashed_at, faults) = (&old.workspace, &old.crashed_at, &old.faults);
+        Self { workspace: workspace.clone(), crashed_at: Arc::clone(crashed_at), faults: Arc::clone(faults), ..self }
+    }
+
     pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,8 @@
 //! whatever way a task ends, its audit lines are flushed, then its crash report is written, then its drafts
 //! are marked; no credential is ever written; a quarantine keeps the remains and brings back the last good copy.
 
+mod lasting;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -18,10 +20,17 @@ use sluice_core::crash::CrashReport;
 use sluice_core::ids::JobId;
 use sluice_core::{Timestamp, proxy};
 
+pub use lasting::{KeptSide, NamedDraft, Refused};
+pub use sluice_core::proxy::Exchange;
+
 /// Most bytes of a log before it is turned over.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Most exchanges kept per relation.
 const KEPT: usize = 200;
+/// The states of a draft.
+const IN_PROGRESS: &str = "IN_PROGRESS";
+const SENT: &str = "SENT";
+const ABANDONED: &str = "ABANDONED";
 
 /// The folder of one proxy.
 #[derive(Debug, Clone)]
@@ -31,22 +40,6 @@ pub struct Workspace {
     name: String,
     /// Whoever changes the folder has it.
     turn: Arc<Mutex<()>>,
-}
-
-/// One past exchange with the other side, as a task is told of it. Sizes and times, and what we said ourselves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Exchange {
-    /// When.
-    pub at: String,
-    /// What was done.
-    pub operation: String,
-    /// How it ended.
-    pub outcome: String,
-    /// How much came back, in bytes.
-    pub answer_bytes: u64,
-    /// A prefix of the hash of what came back.
-    pub answer_hash: String,
 }
 
 /// A draft: what we are about to say.
@@ -59,8 +52,11 @@ pub struct Draft {
     pub operation: String,
     /// Since when.
     pub at: String,
-    /// The arguments.
+    /// The arguments, or what is kept in it.
     pub arguments: Value,
+    /// What calls name it by, if it lasts longer than the task that began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// A folder kept aside.
@@ -161,14 +157,12 @@ impl Workspace {
             let kept: String = kept.into_iter().rev().flat_map(|line| [line, "\n"]).collect();
             whole(&path, kept.as_bytes())?;
         }
-        append(&path, &[serde_json::to_value(exchange)?])
+        append(&path, &[serde_json::to_value(exchange)?])?;
+        self.met(relation, &exchange.at)
     }
 
-    /// A side is filed under a hash: its name comes from outside and must not become a path.
     fn relation(&self, relation: &str) -> PathBuf {
-        let hash = Sha256::digest(relation.as_bytes());
-        let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        self.path().join("relations").join(format!("{name}.jsonl"))
+        self.path().join("relations").join(format!("{}.jsonl", filed(relation)))
     }
 
     /// Writes down what is about to be said.
@@ -177,8 +171,8 @@ impl Workspace {
     /// When it cannot be written.
     pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: Timestamp) -> io::Result<()> {
         let _turn = self.turn();
-        let draft =
-            Draft { state: "IN_PROGRESS".into(), operation: operation.to_owned(), at: at.to_string(), arguments };
+        let (state, operation, at) = (IN_PROGRESS.into(), operation.to_owned(), at.to_string());
+        let draft = Draft { state, operation, at, arguments, name: None };
         whole(&self.draft_path(task), &serde_json::to_vec_pretty(&draft)?)
     }
 
@@ -188,7 +182,7 @@ impl Workspace {
     /// When it cannot be written.
     pub fn sent(&self, task: JobId) -> io::Result<()> {
         let _turn = self.turn();
-        self.mark(&self.draft_path(task), "SENT")
+        self.mark(&self.draft_path(task), SENT)
     }
 
     /// The task that wrote a draft ended without sending it.
@@ -197,7 +191,7 @@ impl Workspace {
     /// When it cannot be written.
     pub fn abandon(&self, task: JobId) -> io::Result<()> {
         let _turn = self.turn();
-        self.mark(&self.draft_path(task), "ABANDONED")
+        self.mark(&self.draft_path(task), ABANDONED)
     }
 
     /// Keeps what a dying worker said of itself, beside the report and apart from it: nothing of it is believed.
@@ -216,10 +210,14 @@ impl Workspace {
     /// When one cannot be written.
     pub fn abandon_drafts(&self) -> io::Result<usize> {
         let _turn = self.turn();
+        self.abandon_where(|_| true)
+    }
+
+    fn abandon_where(&self, meant: impl Fn(&Draft) -> bool) -> io::Result<usize> {
         let mut marked = 0;
         for path in files(&self.path().join("drafts")) {
-            if read_draft(&path).is_some_and(|draft| draft.state == "IN_PROGRESS") {
-                self.mark(&path, "ABANDONED")?;
+            if read_draft(&path).is_some_and(|draft| draft.state == IN_PROGRESS && meant(&draft)) {
+                self.mark(&path, ABANDONED)?;
                 marked += 1;
             }
         }
@@ -267,6 +265,8 @@ impl Workspace {
         let name = at.to_string().replace(':', "-");
         fs::rename(self.path(), self.archives().join(&name))?;
         self.bring_back(None)?;
+        // What was in progress when the copy was made is in progress no more.
+        self.abandon_where(|_| true)?;
         Ok(name)
     }
 
@@ -313,6 +313,11 @@ impl Workspace {
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
     }
+}
+
+/// What comes from outside is filed under a hash: a name must not become a path.
+fn filed(name: &str) -> String {
+    Sha256::digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn private_dir(path: &Path) -> io::Result<()> {
@@ -406,7 +411,7 @@ mod tests {
         let workspace = workspace(&folder);
         workspace.remember("../../etc/passwd", &exchange(1)).unwrap();
         assert_eq!(workspace.recent("../../etc/passwd", 5), [exchange(1)]);
-        assert_eq!(files(&workspace.path().join("relations")).len(), 1);
+        assert_eq!(files(&workspace.path().join("relations")).len(), 2, "who, and what was exchanged");
     }
 
     #[test]
@@ -453,7 +458,7 @@ mod tests {
         assert_eq!(name, "crash-2024-10-27T03-33-20.123Z.json");
         let archive = workspace.archive(NOW).unwrap();
         assert_eq!(workspace.recent("ana", 9), [exchange(1)]);
-        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 2 }]);
+        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 3 }]);
         workspace.restore(Some(&archive)).unwrap();
         assert_eq!(workspace.recent("ana", 9).len(), 2);
         assert!(workspace.restore(Some("../../etc")).is_err());

@@ -8,6 +8,7 @@ use sluice_core::approval::ApprovalState;
 use sluice_core::hold::{Hold, HoldState, Phase};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{ApprovalId, CallId, HoldId, Span, Timestamp};
+use sluice_store::Store;
 
 use crate::services;
 use crate::{Gateway, No};
@@ -65,15 +66,23 @@ pub enum Answer {
 /// # Errors
 /// When it did not happen, as the refusal it ended with.
 pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Result<Answer, No> {
+    wait_over(gw, &gw.store, call, hold, at_most).await
+}
+
+/// The same, with the database asked over a connection of the caller's choice.
+///
+/// # Errors
+/// As [`wait`].
+pub async fn wait_over(gw: &Gateway, store: &Store, call: CallId, hold: HoldId, at_most: Span) -> Result<Answer, No> {
     let end = gw.clock.since_boot() + at_most;
     let waiter = gw.waiting.on(hold);
     loop {
         let woken = waiter.woken();
-        let row = gw.store.hold(hold).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
-        let row = present(gw, row).await?;
+        let row = store.hold(hold).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+        let row = present(store, row).await?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
         if is_over(&row.state) || left == Span::ZERO {
-            return tell(gw, call, &row).await;
+            return tell(store, call, &row).await;
         }
         // Another node may move it without waking us.
         let nap = left.min(Span::from_millis(500));
@@ -85,14 +94,14 @@ pub async fn wait(gw: &Gateway, call: CallId, hold: HoldId, at_most: Span) -> Re
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn present(gw: &Gateway, row: Hold) -> Result<Hold, No> {
+pub async fn present(store: &Store, row: Hold) -> Result<Hold, No> {
     let (HoldState::Denied { .. }, Some(consent)) = (&row.state, row.consent) else { return Ok(row) };
-    let Some(card) = gw.store.approval(consent).await? else { return Ok(row) };
+    let Some(card) = store.approval(consent).await? else { return Ok(row) };
     let ApprovalState::Superseded { replacement, .. } = card.approval.state else { return Ok(row) };
-    let changed = gw.store.approval(replacement).await?;
+    let changed = store.approval(replacement).await?;
     let item = changed.as_ref().and_then(|card| card.items.first());
     match item {
-        Some(item) => Ok(gw.store.hold(item.hold).await?.unwrap_or(row)),
+        Some(item) => Ok(store.hold(item.hold).await?.unwrap_or(row)),
         None => Ok(row),
     }
 }
@@ -101,22 +110,22 @@ pub async fn present(gw: &Gateway, row: Hold) -> Result<Hold, No> {
 ///
 /// # Errors
 /// When it did not happen, as the refusal it ended with.
-pub async fn tell(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
-    told(gw, call, row).await.map_err(|no| no.ended(call))
+pub async fn tell(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No> {
+    told(store, call, row).await.map_err(|no| no.ended(call))
 }
 
-async fn told(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
+async fn told(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No> {
     let hold = row.id;
     Ok(match &row.state {
         HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call },
         HoldState::Done { .. } => {
-            let text = gw.store.result(hold).await?;
+            let text = store.result(hold).await?;
             let result = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null);
             Answer::Done { call, result }
         }
         HoldState::Held { not_before } => Answer::Held { call, hold, not_before: *not_before },
         HoldState::AwaitingApproval { approval } => {
-            let card = gw.store.approval(*approval).await?;
+            let card = store.approval(*approval).await?;
             let expires_at = card.as_ref().and_then(|card| match card.approval.state {
                 ApprovalState::Pending { expires_at } => Some(expires_at),
                 _ => None,
@@ -131,7 +140,7 @@ async fn told(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
         HoldState::NeedsHuman { .. } => return Err(No::new(Code::ExecuteNeedsHuman)),
         HoldState::Stale { .. } => return Err(No::new(Code::HoldStale)),
         HoldState::Cancelled { .. } => return Err(No::new(Code::HoldCancelled)),
-        HoldState::Denied { .. } => return Err(denied(gw, row).await?),
+        HoldState::Denied { .. } => return Err(denied(store, row).await?),
         HoldState::Expired { .. } => return Err(No::new(Code::ApprovalExpired)),
         HoldState::Discarded { .. } => return Err(No::new(Code::HoldDiscarded)),
         HoldState::Blocked { .. } => return Err(No::new(Code::PolicyBlocked)),
@@ -140,9 +149,9 @@ async fn told(gw: &Gateway, call: CallId, row: &Hold) -> Result<Answer, No> {
 }
 
 /// A person's no, with what they wrote along.
-async fn denied(gw: &Gateway, row: &Hold) -> Result<No, No> {
+async fn denied(store: &Store, row: &Hold) -> Result<No, No> {
     let asked = match row.consent {
-        Some(id) => gw.store.approval(id).await?,
+        Some(id) => store.approval(id).await?,
         None => None,
     };
     let note = asked.and_then(|card| card.approval.note);

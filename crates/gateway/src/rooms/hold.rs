@@ -114,6 +114,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         rates: asked.rates().to_vec(),
         window,
         idempotency_key: known.wish().idempotency_key.clone(),
+        named: known.wish().named,
         allow_duplicate: known.wish().allow_duplicate || checked.effect() == sluice_core::capability::Effect::Read,
         allowance: asked.allowance(),
         expiry: gw.config.approvals.expiry,

@@ -67,6 +67,9 @@ pub struct Wish {
     /// An identical call was made moments ago, and a second one is meant.
     #[serde(default)]
     pub allow_duplicate: bool,
+    /// The key is a door's own name for this call, made by no agent: it does not say that a second one is meant.
+    #[serde(skip)]
+    pub named: bool,
 }
 
 /// Who carries a call out.

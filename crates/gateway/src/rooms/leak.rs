@@ -14,9 +14,12 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Traced;
 
 use super::policy::Judged;
+use crate::mounts;
 use crate::services::Along;
 use crate::{Gateway, No};
 
+/// How the capabilities of security proxies begin.
+const PROXY: &str = "proxy.";
 /// Most findings that are recorded; more say nothing new.
 const RECORDED: usize = 16;
 
@@ -127,13 +130,15 @@ pub struct Cleared(Judged);
 /// # Errors
 /// When something is found.
 pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
-    if judged.checked().effect() == Effect::Write || gw.mounts.owns(judged.checked().service()) {
+    if judged.checked().effect() == Effect::Write || mounts::is_mount(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
         let along = along(gw, &judged)?;
         let mut parts = parts_of("", &arguments);
         parts.extend(along.iter().map(|one| Part::new(one.field.as_str(), one.text.as_str())));
-        let mut report = gw.scan.scan(&parts, Scope::Service);
-        report.findings.retain(|finding| !is_users_own(finding, judged.targets()));
+        // What a proxy sends goes to a stranger.
+        let stranger = judged.checked().action().capability().as_str().starts_with(PROXY);
+        let mut report = gw.scan.scan(&parts, if stranger { Scope::Proxy } else { Scope::Service });
+        report.findings.retain(|finding| !is_users_own(finding, &parts, judged.targets()));
         if report.blocks() {
             return Err(refuse(&report));
         }
@@ -153,10 +158,14 @@ fn along(gw: &Gateway, judged: &Judged) -> Result<Vec<Along>, No> {
 }
 
 /// A password that is one only because its argument is called so, and that the user wrote into the task as it stands:
-/// `change my password to …`. Formats of secrets, and secrets of the vault, block whoever wrote them.
-fn is_users_own(finding: &Finding, targets: &[Traced]) -> bool {
+/// `change my password to …`. Formats of secrets, and secrets of the vault, block whoever wrote them. The argument is
+/// that value and nothing else: an address somebody asked for does not carry out what stands beside it in a text.
+fn is_users_own(finding: &Finding, parts: &[Part<'_>], targets: &[Traced]) -> bool {
+    let whole = |value: &str| parts.iter().any(|part| part.is(&finding.field, value));
     finding.pattern == "generic.password"
-        && targets.iter().any(|target| target.origin == Origin::Asked && target.argument == finding.field)
+        && targets
+            .iter()
+            .any(|target| target.origin == Origin::Asked && target.argument == finding.field && whole(&target.value))
 }
 
 /// Scans texts that go to people through a channel of others, such as the preview of a question in a chat.
@@ -165,15 +174,6 @@ fn is_users_own(finding: &Finding, targets: &[Traced]) -> bool {
 /// When something is found: then the text must be replaced by one that says where to look instead.
 pub fn preview(gw: &Gateway, parts: &[Part<'_>]) -> Result<(), No> {
     let report = gw.scan.scan(parts, Scope::Service);
-    if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
-}
-
-/// Scans what a security proxy is about to send, where any personal data blocks.
-///
-/// # Errors
-/// When something is found.
-pub fn request(gw: &Gateway, parts: &[Part<'_>]) -> Result<(), No> {
-    let report = gw.scan.scan(parts, Scope::Proxy);
     if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
 }
 

@@ -89,12 +89,8 @@ pub async fn opinion(
     let policy = gw.policy.get();
     let now = gw.now();
     let session_id = session.map(|session| session.id.to_string());
-    // A call that names no session could be of any: it is as tainted as the worst of them.
-    let tainted = match session {
-        Some(session) => session.tainted_at.is_some(),
-        None if writes => gw.store.any_tainted(action.agent().clone()).await?,
-        None => false,
-    };
+    // What an agent has read it still knows in its next session: it is as tainted as the worst of them.
+    let tainted = writes && gw.store.any_tainted(action.agent().clone()).await?;
     let mut question = Question::new(action.agent(), action.capability(), action.arguments(), now);
     question.account = action.account();
     question.session = session_id.as_deref();

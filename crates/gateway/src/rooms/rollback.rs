@@ -173,6 +173,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         // A person asked for it; the window protects people from agents, not from themselves.
         window: Window { limit: u32::MAX, span: Span::from_secs(60) },
         idempotency_key: None,
+        named: false,
         allow_duplicate: false,
         allowance: None,
         expiry: gw.config.approvals.expiry,

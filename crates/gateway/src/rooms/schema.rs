@@ -28,7 +28,7 @@ pub struct Checked {
 ///
 /// # Errors
 /// When the capability is unknown or not offered here, or its arguments are not what it takes.
-pub(crate) fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
+pub(crate) async fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
     let name = known.wish().capability.clone();
     let only_checks = known.wish().mode == Mode::Check;
     let arguments = known.take_arguments();
@@ -60,7 +60,12 @@ pub(crate) fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No> {
     }
     let arguments = settle_paths(gw, spec, &known, arguments)?;
     let arguments = match gw.services.of(spec) {
-        Some(service) => service.settle(&name, arguments)?,
+        Some(service) => {
+            if let Some(first) = service.before_settling(&name, &arguments) {
+                first.await?;
+            }
+            service.settle(&name, arguments)?
+        }
         None => arguments,
     };
     let account = known.wish().account.clone();

@@ -97,12 +97,13 @@ impl About {
     }
 
     async fn session(&self, ask: &Ask) -> Result<Value, Refusal> {
-        let Some(id) = ask.session else { return Ok(json!({"session_id": null})) };
+        let tainted = self.store.any_tainted(ask.action.agent().clone()).await.map_err(refuse)?;
+        let Some(id) = ask.session else { return Ok(json!({"session_id": null, "tainted": tainted})) };
         let session = self.store.session(id).await.map_err(refuse)?;
         let session = session.ok_or_else(|| Refusal::new(Code::IdentitySession))?;
         Ok(json!({
             "session_id": session.id, "client": session.client, "opened_at": session.opened_at.to_string(),
-            "has_task": session.task.is_some(), "tainted": session.tainted_at.is_some(),
+            "has_task": session.task.is_some(), "tainted": tainted,
         }))
     }
 

@@ -64,7 +64,7 @@ impl Network {
         drop(permit);
         let (wanted, connection) = self.route(&hold.action).map_err(Trouble::Refused)?;
         let Wanted { request, target, credential } = wanted;
-        let read = is_read(&request.method);
+        let (read, asked) = (is_read(&request.method), request.url.clone());
         let started = self.clock.since_boot();
         let capability = hold.action.capability().as_str();
         let by = Actor::Agent(hold.agent().clone());
@@ -75,13 +75,13 @@ impl Network {
         let answer = answered.map_err(|no| no.trouble(read))?;
         let took = self.clock.since_boot().as_millis().saturating_sub(started.as_millis());
         let receipt = format!("{} {}", answer.status, target.host());
-        let result = self.shown(hold, &answer, &target, took).await;
+        let result = self.shown(hold, &answer, (&target, &asked), took).await;
         Ok(Performed { receipt, result, after: None, undo_until: None })
     }
 
     /// What an agent is given of an answer: nothing that did not come through the intake, and labelled with where it
     /// is from. The request was made whatever becomes of its answer, so that no trouble here makes it undone.
-    async fn shown(&self, hold: &Hold, answer: &Answer, target: &Target, took: u64) -> Value {
+    async fn shown(&self, hold: &Hold, answer: &Answer, (target, asked): (&Target, &str), took: u64) -> Value {
         let mut shown = json!({
             "status_code": answer.status,
             "headers": {},
@@ -90,10 +90,14 @@ impl Network {
             "body_sha256": sluice_core::hex::encode(&Sha256::digest(&answer.body)),
             "truncated": false,
             "duration_ms": took,
-            "url": answer.url,
+            "url": asked,
             "provenance": {"origin": "outside", "host": target.host(), "trusted": false},
         });
-        let lines: Vec<String> = answer.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let mut lines: Vec<String> = answer.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        // Who answers chooses where it leads: words in it are screened with the rest.
+        if answer.url != asked {
+            lines.push(format!("url: {}", answer.url));
+        }
         let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let item = Incoming {
             bytes: answer.body.to_vec(),
@@ -118,10 +122,16 @@ impl Network {
                     let headers: serde_json::Map<String, Value> =
                         answer.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
                     put(&mut shown, "headers", headers);
+                    put(&mut shown, "url", answer.url.as_str());
                 }
             }
             Ok(Taken::Refused { code }) => put(&mut shown, "body_refused", code),
-            Err(no) => put(&mut shown, "body_refused", no.code().as_str()),
+            Err(no) => {
+                let (host, code) = (target.host(), no.code().as_str());
+                let cause = std::error::Error::source(&no).map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(host, code, cause, "an answer of {host} is not given: {no}");
+                put(&mut shown, "body_refused", code);
+            }
         }
         shown
     }

@@ -22,8 +22,8 @@ pub(crate) struct Open {
     pub(crate) house: House,
     pub(crate) main: SocketAddr,
     stop: SocketAddr,
-    _ends: watch::Sender<bool>,
-    _tasks: JoinSet<()>,
+    ends: watch::Sender<bool>,
+    tasks: JoinSet<()>,
 }
 
 /// An answer, read whole.
@@ -56,7 +56,18 @@ pub(crate) async fn open(plan: Plan) -> Open {
         tasks.spawn(serve(Door::new(gw, lane).unwrap(), listener, None, stopped.clone()));
     }
     tasks.spawn(sluice_gateway::loops::events::run(Arc::clone(&house.gw), stopped));
-    Open { house, main: addresses[0], stop: addresses[1], _ends: ends, _tasks: tasks }
+    Open { house, main: addresses[0], stop: addresses[1], ends, tasks }
+}
+
+impl Open {
+    /// Another main listener of the same gateway, whose doors remember nothing.
+    pub(crate) async fn anew(&mut self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(Arc::clone(&self.house.gw), Lane::Main).unwrap();
+        self.tasks.spawn(serve(door, listener, None, self.ends.subscribe()));
+        address
+    }
 }
 
 /// Sends bytes and reads until the other side closes or the answer is whole.

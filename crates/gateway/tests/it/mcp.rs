@@ -213,6 +213,78 @@ async fn a_call_made_again_does_not_act_twice() {
     assert_eq!(meant["structuredContent"]["status"], "held");
 }
 
+#[tokio::test]
+async fn a_call_made_again_is_the_same_call_while_it_is_on_its_way_and_after_a_restart() {
+    let mut open = open(held()).await;
+    let arguments = json!({"path": open.house.path("a"), "content": "x", "sluice_allow_duplicate": true});
+    let params = json!({"name": "filesystem_write", "arguments": arguments});
+    let (id, request) = {
+        let client = Client::older(&open, "2025-11-25").await;
+        let made = || client.call("filesystem_write", arguments.clone(), 7);
+        let (first, twin) = tokio::join!(made(), made());
+        let id = first["structuredContent"]["call_id"].clone();
+        assert_eq!(first["structuredContent"]["status"], "held", "{first}");
+        assert_eq!(twin["structuredContent"]["call_id"], id, "{twin}");
+        (id, client.request("tools/call", &params, 7, &[]))
+    };
+    let before = open.main.to_string();
+    let address = open.anew().await;
+    let again = raw(address, request.replace(&before, &address.to_string()).as_bytes()).await.json();
+    assert_eq!(again["result"]["structuredContent"]["call_id"], id, "{again}");
+    open.house.pass(Span::from_secs(31));
+    assert_eq!(open.house.let_go().await, 1, "one write, however often it was asked for");
+}
+
+#[tokio::test]
+async fn a_prefix_does_not_make_a_tool_ours() {
+    let open = open(rules("  - {capability: \"custom:*\", tier: blocked}\n")).await;
+    let client = Client::newest(&open);
+    let asked = |tool: &'static str| {
+        let call = client.call("sluice_permission_prompt", json!({"tool_name": tool, "input": {}}), 1);
+        async move { call.await["content"][0]["text"].as_str().unwrap().to_owned() }
+    };
+    assert!(asked("mcp__sluice__filesystem_write").await.contains("\"allow\""));
+    assert!(asked("mcp__sluice__sluice_wait").await.contains("\"allow\""));
+    for tool in
+        ["mcp__sluice__evil__x", "mcp__sluice__nothing", "mcp_sluice_filesystem_write", "MCP:sluice:sluice_wait"]
+    {
+        let said = asked(tool).await;
+        assert!(said.contains("\"deny\""), "{tool}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn what_can_never_work_is_not_offered_and_what_was_stopped_stays_stopped() {
+    let open = open(held()).await;
+    let (older, newest) = (Client::older(&open, "2025-11-25").await, Client::newest(&open));
+    let of_a_session = |tools: Vec<String>| tools.iter().filter(|tool| tool.starts_with("state_session_")).count();
+    assert!(of_a_session(older.tools().await) > 0);
+    assert_eq!(of_a_session(newest.tools().await), 0);
+    let held = newest.call("filesystem_write", json!({"path": open.house.path("a"), "content": "x"}), 1).await;
+    let id = held["structuredContent"]["call_id"].clone();
+    for n in 2..4 {
+        let stopped = newest.call("sluice_cancel", json!({"call_id": id}), n).await;
+        assert_eq!(
+            (&stopped["isError"], &stopped["structuredContent"]["status"]),
+            (&json!(false), &json!("cancelled"))
+        );
+    }
+    let params = json!({"name": "filesystem_write", "arguments": []});
+    for client in [&older, &newest] {
+        let answer = client.send("tools/call", &params, 9, &[]).await.json();
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-32602), &json!(9)), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn whoami_does_not_call_a_tool_blocked_that_some_arguments_open() {
+    let rule = "  - {capability: filesystem.write, tier: notify, conditions: {path_prefix: /x}}\n  - {capability: filesystem.write, tier: blocked}\n";
+    let open = open(rules(rule)).await;
+    let said = Client::newest(&open).call("sluice_whoami", json!({}), 1).await;
+    let tier = said["structuredContent"]["tiers"]["filesystem_write"].as_str().unwrap().to_owned();
+    assert_eq!(tier, "notify to blocked, depending on the arguments", "{said}");
+}
+
 /// A client that knows the tasks extension.
 fn tasks(open: &Open) -> Client<'_> {
     Client { capabilities: json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}), ..Client::newest(open) }
@@ -444,6 +516,7 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
         ("{\"jsonrpc\":".into(), 400),
         ("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"tools/list\"}".into(), 400),
         (format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 21)), 413),
+        (format!("{{\"x\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000)), 400),
         ("7".into(), 400),
     ] {
         let answer = raw(open.main, post(body).as_bytes()).await;
@@ -458,6 +531,31 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
     }
     let missing = client.send("tools/call", &json!({"name": "no_such_tool", "arguments": {}}), 1, &[]).await;
     assert_eq!(missing.json()["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn neither_a_batch_of_a_thousand_writes_nor_giant_arguments_leave_anything_behind() {
+    let open = open(held()).await;
+    let client = Client::newest(&open);
+    let write = |content: &str| {
+        let arguments = json!({"path": open.house.path("a"), "content": content});
+        json!({"name": "filesystem_write", "arguments": arguments})
+    };
+    let one = client.body("tools/call", &write("x"), 1);
+    let many = format!("[{}]", vec![one; 1_000].join(","));
+    let head = client.head("tools/call", Some("filesystem_write"), &[]);
+    let flood =
+        format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{many}", many.len());
+    assert_eq!(raw(open.main, flood.as_bytes()).await.status, 400);
+    // Within what a body may have, but deeper than anything is read.
+    let deep = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
+    let body = client.body("tools/call", &write("DEEP"), 1).replace("\"DEEP\"", &deep);
+    let deep = format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    assert_eq!(raw(open.main, deep.as_bytes()).await.status, 400);
+    assert!(open.house.gw.store.holds(None, 10).await.unwrap().is_empty(), "nothing is held");
+    assert!(!open.house.record().await.iter().any(|kind| kind.starts_with("call.")), "nothing was a call");
+    let good = client.call("filesystem_write", write("x")["arguments"].clone(), 2).await;
+    assert_eq!(good["structuredContent"]["status"], "held", "the same is held when it is asked once: {good}");
 }
 
 #[tokio::test]

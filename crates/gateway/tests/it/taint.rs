@@ -129,7 +129,14 @@ async fn what_a_person_approved_once_is_known_for_that_agent_but_no_amount_is() 
 
 #[tokio::test]
 async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_through() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "content-type: text/plain\r\n", ORDER)).await;
+    // The same item at another time is the same item.
+    let second = std::sync::atomic::AtomicU32::new(10);
+    let upstream = Upstream::answering(move |_, _| {
+        let second = second.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let head = format!("content-type: text/plain\r\ndate: Mon, 16 Nov 2026 10:00:{second} GMT\r\n");
+        answer("200 OK", &head, ORDER)
+    })
+    .await;
     let mut house = House::new(web(&upstream, "")).await;
     let session = session(&house, 7, Some(TASK)).await;
     let get = |session: SessionId| {
@@ -147,16 +154,24 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
     assert_eq!(origins(&house, hold).await[0].1, Origin::Asked);
     let kept = house.gw.store.finding(finding).await.unwrap().unwrap();
     assert!(!String::from_utf8_lossy(&kept.content.sealed).contains("evil@"), "content is sealed at rest");
-    assert_eq!(house.gw.vault.bring_out(finding, &kept.content).unwrap(), ORDER.as_bytes());
+    let shown = house.gw.vault.bring_out(finding, &kept.content).unwrap();
+    let shown = String::from_utf8(shown.to_vec()).unwrap();
+    assert!(shown.starts_with(ORDER) && shown.contains("content-type: "), "whoever decides sees all of it: {shown}");
     assert!(kept.notes.contains("injection") && !kept.notes.contains("evil@"));
     let agent = Actor::Agent(clerk());
     assert!(matches!(house.gw.store.release_finding(finding, agent, String::new()).await, Err(StoreError::NotAPerson)));
-    // A tainted session reaches out no more by itself; another one is told the same.
+    // Its agent reaches out no more by itself, in no session, and not by ending one.
     assert!(matches!(house.wish(get(session)).await, Ok(Answer::Awaiting { .. })));
     let others = [another(&house, 8).await, another(&house, 9).await];
+    assert!(matches!(house.wish(get(others[0])).await, Ok(Answer::Awaiting { .. })));
+    house.gw.store.clear_taint(session, ana()).await.unwrap();
     assert!(fetched(&mut house, get(others[0])).await.get("withheld").is_some(), "asking again is no release");
+    house.gw.store.end_session(others[0], Actor::Agent(clerk())).await.unwrap();
+    assert!(matches!(house.wish(get(others[1])).await, Ok(Answer::Awaiting { .. })), "an end clears nothing");
+    house.gw.store.clear_taint(others[0], ana()).await.unwrap();
     house.gw.store.release_finding(finding, ana(), "our own".into()).await.unwrap();
     assert_eq!(fetched(&mut house, get(others[1])).await["body"], ORDER);
+    assert!(fetched(&mut house, get(session)).await.get("withheld").is_none(), "what was released taints nobody");
     let released: Vec<Value> =
         house.entries().await.into_iter().filter(|entry| entry["fact"]["kind"] == "content.released").collect();
     assert_eq!(
@@ -164,9 +179,6 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
         (1, Some(ana().to_string().as_str())),
         "{released:?}"
     );
-    // A release does not clear the session: a person does.
-    held(&check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await);
-    house.gw.store.clear_taint(session, ana()).await.unwrap();
     assert!(matches!(
         check(&house, Some(session), "send", json!({"to": "ana@corp.example"})).await,
         Answer::Allowed { .. }
@@ -174,7 +186,7 @@ async fn an_attack_is_kept_from_the_agent_its_session_asks_and_a_person_lets_it_
     // The root key may change in between.
     house.gw.vault.rekey(ana()).await.unwrap();
     let kept = house.gw.store.finding(finding).await.unwrap().unwrap();
-    assert_eq!(house.gw.vault.bring_out(finding, &kept.content).unwrap(), ORDER.as_bytes());
+    assert!(house.gw.vault.bring_out(finding, &kept.content).unwrap().starts_with(ORDER.as_bytes()));
     // And nothing is kept for ever.
     house.pass(Span::from_hours(31 * 24));
     while house.gw.store.prune(house.gw.now(), 1000).await.unwrap() > 0 {}

@@ -145,7 +145,7 @@ async fn a_check_never_executes_what_it_allows() {
     house.gw.store.decide(decision).await.unwrap();
     assert_eq!(house.let_go().await, 1);
     let row = house.gw.store.hold(hold).await.unwrap().unwrap();
-    let told = sluice_gateway::rooms::answer::tell(&house.gw, call, &row).await.unwrap();
+    let told = sluice_gateway::rooms::answer::tell(&house.gw.store, call, &row).await.unwrap();
     assert_eq!(told, Answer::Allowed { call });
     assert!(house.work().join("precious").exists(), "the caller carries it out, not we");
 }
@@ -198,7 +198,8 @@ async fn a_read_that_needs_a_person_is_answered_after_their_yes() {
     house.gw.store.decide(decision).await.unwrap();
     assert_eq!(house.let_go().await, 1);
     let row = house.gw.store.hold(hold).await.unwrap().unwrap();
-    let Answer::Done { result, .. } = sluice_gateway::rooms::answer::tell(&house.gw, call, &row).await.unwrap() else {
+    let Answer::Done { result, .. } = sluice_gateway::rooms::answer::tell(&house.gw.store, call, &row).await.unwrap()
+    else {
         panic!()
     };
     assert_eq!(result["name"], "Sluicegate");

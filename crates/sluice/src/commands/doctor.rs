@@ -32,7 +32,7 @@ const BUILT_AFTER: i64 = 1_767_225_600_000;
 pub(crate) struct Doctor {
     #[command(flatten)]
     which: Which,
-    /// Break this client's hook on purpose and see whether the tool stops
+    /// Find this client's hook, break it on purpose and see whether the tool stops
     #[arg(long, value_enum)]
     client: Option<Agent>,
     /// For machines
@@ -144,6 +144,7 @@ fn of_config(config: &Config) -> Vec<Finding> {
     findings.push(places::root_key(config));
     findings.push(places::database(config));
     findings.push(places::disk(config));
+    findings.extend(places::copies(config));
     findings.push(kernel::openat2(!config.filesystem.roots.is_empty()));
     findings.extend(places::roots(config));
     findings.extend(places::mounts(config));

@@ -5,6 +5,7 @@
 //! one, a no on standard output.
 
 mod ask;
+mod servers;
 mod shapes;
 
 use std::io::Read as _;
@@ -13,6 +14,7 @@ use clap::{Args, ValueEnum};
 
 use self::ask::Decision;
 use crate::client::Reach;
+use crate::commands::setup::For;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::span::span;
@@ -30,7 +32,7 @@ pub(crate) enum Agent {
     Codex,
     /// Gemini CLI: BeforeTool
     Gemini,
-    /// Cursor: beforeShellExecution and beforeMCPExecution
+    /// Cursor: beforeShellExecution, beforeMCPExecution and preToolUse
     Cursor,
 }
 
@@ -44,6 +46,16 @@ impl Agent {
             Self::Cursor => "cursor",
         }
     }
+
+    /// As a client that can be set up.
+    pub(crate) const fn client(self) -> For {
+        match self {
+            Self::ClaudeCode => For::ClaudeCode,
+            Self::Codex => For::Codex,
+            Self::Gemini => For::Gemini,
+            Self::Cursor => For::Cursor,
+        }
+    }
 }
 
 /// Answer a coding agent's hook: may it use this tool now.
@@ -51,7 +63,9 @@ impl Agent {
 /// Reads the hook's input on standard input and prints the decision as the client wants it. Ends with 2, which stops the
 /// tool, when anything goes wrong.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice setup claude-code --hooks\n  sluice hook claude-code < input.json")]
+#[command(
+    before_help = "Examples:\n  sluice setup claude-code --key-file FILE --hooks\n  sluice hook claude-code < input.json"
+)]
 pub(crate) struct Hook {
     /// Which client asks
     #[arg(value_enum)]
@@ -86,7 +100,8 @@ impl Hook {
         if std::io::stdin().lock().take(LARGEST).read_to_string(&mut text).is_err() {
             return (None, Err("the hook's input could not be read".to_owned()));
         }
-        let asked = match shapes::asked(self.agent, &text) {
+        let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+        let asked = match shapes::asked(self.agent, &text, home) {
             Ok(asked) => asked,
             Err(why) => return (None, Err(why)),
         };

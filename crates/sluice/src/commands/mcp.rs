@@ -30,7 +30,7 @@ const LONGEST: usize = 64 << 20;
 /// configuration. Ends with 10 when the gateway does not accept the key.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  SLUICE_AGENT_KEY_FILE=data/agents/assistant.key sluice mcp\n  sluice setup claude-desktop"
+    before_help = "Examples:\n  SLUICE_AGENT_KEY_FILE=data/agents/assistant.key sluice mcp\n  sluice setup claude-desktop --key-file data/agents/assistant.key"
 )]
 pub(crate) struct Mcp {
     #[command(flatten)]

@@ -2,9 +2,13 @@
 
 mod add;
 mod differences;
+mod file;
+mod taking;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use sluice_core::Span;
+use sluice_gateway::config::Mount;
 
 use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
 use crate::failure::{Exit, Failure};
@@ -13,11 +17,11 @@ use crate::table::Table;
 use crate::visible;
 use crate::watch::{self, Listing};
 
-/// List, add, test and accept servers of others behind the gate.
+/// List, add, remove, test and accept servers of others behind the gate.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
+    before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp --set python=/usr\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
 )]
 pub(crate) struct Mounts {
     #[command(flatten)]
@@ -40,11 +44,24 @@ enum Verb {
         #[command(flatten)]
         one: One,
     },
-    /// Put a server into sluice.yaml, from a recipe or by hand; takes effect when the gateway starts again
+    /// Put a server into sluice.yaml, from a recipe or by hand; a running gateway takes it up at once
     #[command(
         before_help = "Examples:\n  sluice mounts add examples/mounts/git.yaml --set installed=/opt/mcp --set folder=/srv/repo\n  sluice mounts add weather --at https://mcp.weather.example/mcp --secret weather/key\n  sluice mounts add notes --write /srv/notes -- /opt/mcp/bin/notes-server --root /srv/notes"
     )]
     Add(add::Add),
+    /// Take a server out of sluice.yaml; a running gateway ends it at once and cancels what is held for it
+    #[command(before_help = "Examples:\n  sluice mounts remove git")]
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Have the gateway take up what sluice.yaml says of the mounts now
+    #[command(before_help = "Examples:\n  sluice mounts reload")]
+    Reload {
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
     /// Look at a server now: start it if it is down, list its tools again
     #[command(before_help = "Examples:\n  sluice mounts test git")]
     Test {
@@ -87,25 +104,56 @@ struct One {
 
 impl Mounts {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let verb = match self.verb {
-            Verb::Add(add) => return add.run(self.reach.which(), screen),
-            verb => verb,
-        };
-        let client = self.reach.operator()?;
-        match verb {
-            Verb::Add(_) => Ok(Exit::Ok),
-            Verb::List { listing } => {
-                let fetch = || client.whole("/v1/mounts");
-                watch::show(&client, screen, listing, fetch, |list| table(list, screen))
+        let reach = self.reach;
+        match self.verb {
+            Verb::Add(add) => add.run(&reach, screen),
+            Verb::Remove { name } => remove(&reach, screen, &name),
+            verb => verb.ask(&reach.operator()?, screen),
+        }
+    }
+}
+
+/// Takes a server out of the file, and has the gateway end it.
+fn remove(reach: &Reach, screen: &Screen, name: &str) -> Result<Exit, Failure> {
+    let unknown = || {
+        Failure::new(Exit::NotFound, format!("sluice.yaml has no mount `{}` on lines of its own", visible::line(name)))
+            .hint("sluice mounts list; one that is written otherwise is taken out by hand, then: sluice mounts reload")
+    };
+    let changed = file::change(reach.which(), screen, |text| file::without(text, name).ok_or_else(unknown))?;
+    let left = |before: &Vec<_>| changed.after.iter().eq(before.iter().filter(|mount: &&Mount| mount.name != name));
+    let only_that = changed.before.as_ref().is_none_or(left);
+    if !only_that || changed.after.iter().any(|mount| mount.name == name) {
+        return Err(changed.put_back("something else would have gone with it"));
+    }
+    taking::up(reach, screen, &changed.file, Vec::new())
+}
+
+impl Verb {
+    fn ask(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+        match self {
+            // Both begin with the file and were dealt with before.
+            Self::Add(_) | Self::Remove { .. } => Ok(Exit::Ok),
+            Self::Reload { json } => {
+                let done = client.ask(&Ask::post("/v1/mounts/reload").waits(Span::from_mins(5)))?;
+                if json {
+                    screen.json(&done)?;
+                } else {
+                    taking::tell(screen, &done)?;
+                }
+                Ok(Exit::Ok)
             }
-            Verb::Show { one } => say(screen, &one, &client.ask(&Ask::get(path(&one.name, "")))?),
-            Verb::Test { one } => {
+            Self::List { listing } => {
+                let fetch = || client.whole("/v1/mounts");
+                watch::show(client, screen, listing, fetch, |list| table(list, screen))
+            }
+            Self::Show { one } => say(screen, &one, &client.ask(&Ask::get(path(&one.name, "")))?),
+            Self::Test { one } => {
                 let mount = client.ask(&Ask::post(path(&one.name, "/test")))?;
                 say(screen, &one, &mount)?;
                 Ok(if text(&mount, "state") == "open" { Exit::Ok } else { Exit::Failed })
             }
-            Verb::Diff { one, tools } => diff(&client, screen, &one, &tools),
-            Verb::Accept { one, tools, all: _, yes } => accept(&client, screen, &one, &tools, yes),
+            Self::Diff { one, tools } => diff(client, screen, &one, &tools),
+            Self::Accept { one, tools, all: _, yes } => accept(client, screen, &one, &tools, yes),
         }
     }
 }

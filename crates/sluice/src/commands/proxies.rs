@@ -254,7 +254,29 @@ fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, F
             line(name, value.as_str().unwrap_or_default().to_owned())?;
         }
     }
+    for side in list(&proxy, "relations") {
+        let (name, last, recent) = (shown(side, "name"), shown(side, "last"), shown(side, "recent"));
+        line("relation", format!("{name}, last {last}, {recent} recent{}", kept(side, "facts")))?;
+    }
+    for draft in list(&proxy, "named_drafts") {
+        let (name, state, at) = (shown(draft, "name"), shown(draft, "state"), shown(draft, "at"));
+        line("draft", format!("{name} {state} since {at}{}", kept(draft, "fields")))?;
+    }
+    for refused in list(&proxy, "refused_proposals") {
+        let (code, about, at) = (shown(refused, "code"), shown(refused, "about"), shown(refused, "at"));
+        line("not kept", format!("{code} about a {about} at {at}, {}", shown(refused, "task_id")))?;
+    }
     tasks(&proxy, "tasks", screen)
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+    value.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What is kept, in a line. It came from a service nobody trusts.
+fn kept(value: &Value, name: &str) -> String {
+    let fields = value.get(name).and_then(Value::as_object).into_iter().flatten();
+    fields.map(|(name, value)| format!(", {name}={}", crate::visible::value(value))).collect()
 }
 
 fn tasks(found: &Value, field: &str, screen: &Screen) -> Result<Exit, Failure> {

@@ -1,12 +1,13 @@
 //! `sluice screen`: what the content stages say about texts, for people and for comparing detectors.
 //!
-//! Takes one text or JSON lines, gives a verdict for each. Promise: a line that cannot be read gets an error line
-//! of its own and stops nothing; memory does not grow with the number of lines.
+//! Takes one text or JSON lines, gives a verdict for each. Promise: a line that cannot be read is blocked with an error of
+//! its own, stops nothing, and makes the whole end as failed; a text that is too long is refused, not cut; memory does not
+//! grow with the number of lines.
 
 mod outbound;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -16,13 +17,15 @@ use sluice_content::{Clean, Finding, Plan, Raw, Refused, Verdict, clean};
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen as Terminal;
 
-/// The longest line that is read; longer ones get an error.
+/// The longest text and the longest line that are read; longer ones get an error.
 const LONGEST: u64 = 32 << 20;
 
 /// Show what the content stages say about a text.
 ///
 /// With --jsonl, each line of input is an object with `id`, `text` and optionally `content_type`, and each line of
-/// output has `id`, `verdict` (pass, flag or block), `score` and `findings`.
+/// output has `id`, `verdict` (pass, flag or block), `score` and `findings`. A line that cannot be read is answered with
+/// the verdict block, an `error` and its number as `line`, and the command ends with 1; a line without `id` is answered
+/// with the id null and its number. A text longer than 32 MiB is refused.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice screen inbound mail.txt\n  sluice screen inbound --jsonl < corpus.jsonl > verdicts.jsonl"
@@ -80,17 +83,34 @@ impl Input {
             Box::new(BufReader::new(File::open(&self.file).map_err(|error| self.unreadable(&error))?))
         };
         if self.jsonl {
-            return self.lines(&mut *input, judge);
+            return self.lines(&mut *input, &mut io::stdout().lock(), judge);
         }
-        let mut text = Vec::new();
-        input.take(LONGEST).read_to_end(&mut text).map_err(|error| self.unreadable(&error))?;
+        let text = self.whole(&mut *input, LONGEST)?;
         terminal.json(&judge(&Item { text: &text, content_type: None, explain: self.explain }))?;
         Ok(Exit::Ok)
     }
 
-    fn lines(&self, input: &mut dyn BufRead, judge: impl Fn(&Item<'_>) -> Value) -> Result<Exit, Failure> {
-        let mut out = io::stdout().lock();
+    /// The whole text. What is longer is refused: the end of it could be what must not pass.
+    fn whole(&self, input: &mut dyn BufRead, longest: u64) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        input.take(longest + 1).read_to_end(&mut text).map_err(|error| self.unreadable(&error))?;
+        if text.len() as u64 > longest {
+            let why = format!("screen.too_long: it has more than {} MiB", longest >> 20);
+            return Err(Failure::new(Exit::Failed, format!("`{}` is too long to be screened", self.file.display()))
+                .why(why)
+                .hint("cut it into parts, or give them as lines: --jsonl"));
+        }
+        Ok(text)
+    }
+
+    fn lines(
+        &self,
+        input: &mut dyn BufRead,
+        out: &mut dyn Write,
+        judge: impl Fn(&Item<'_>) -> Value,
+    ) -> Result<Exit, Failure> {
         let mut line = Vec::new();
+        let mut exit = Exit::Ok;
         for number in 1_u64.. {
             line.clear();
             let read =
@@ -100,39 +120,55 @@ impl Input {
             }
             let answer = if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
                 skip_line(input).map_err(|error| self.unreadable(&error))?;
-                json!({"line": number, "error": "the line is too long"})
-            } else if line.trim_ascii().is_empty() {
-                continue;
+                Err(unread(&Value::Null, number, "the line is too long"))
             } else {
-                self.line(&line, number, &judge)
+                // Editors of some systems begin a file with a byte order mark.
+                let line = if number == 1 { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line) } else { &line };
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                self.line(line, number, &judge)
             };
+            let answer = answer.unwrap_or_else(|error| {
+                exit = Exit::Failed;
+                error
+            });
             writeln!(out, "{answer}")?;
         }
-        Ok(Exit::Ok)
+        Ok(exit)
     }
 
-    fn line(&self, line: &[u8], number: u64, judge: &impl Fn(&Item<'_>) -> Value) -> Value {
+    /// The answer to a line, or that it cannot be read.
+    fn line(&self, line: &[u8], number: u64, judge: &impl Fn(&Item<'_>) -> Value) -> Result<Value, Value> {
         let object = match serde_json::from_slice::<Value>(line) {
             Ok(Value::Object(object)) => object,
-            Ok(_) => return json!({"line": number, "error": "the line is no JSON object"}),
-            Err(_) => return json!({"line": number, "error": "the line is not valid JSON"}),
+            Ok(_) => return Err(unread(&Value::Null, number, "the line is no JSON object")),
+            Err(_) => return Err(unread(&Value::Null, number, "the line is not valid JSON")),
         };
-        let id = object.get("id").cloned().unwrap_or_else(|| json!(number));
+        let id = object.get("id").cloned().unwrap_or_default();
         let Some(text) = object.get("text").and_then(Value::as_str) else {
-            return json!({"id": id, "line": number, "error": "`text` is missing or no text"});
+            return Err(unread(&id, number, "`text` is missing or no text"));
         };
         let content_type = object.get("content_type").and_then(Value::as_str);
         let verdict = judge(&Item { text: text.as_bytes(), content_type, explain: self.explain });
-        let mut answer = serde_json::Map::from_iter([("id".to_owned(), id)]);
+        let mut answer = serde_json::Map::from_iter([("id".to_owned(), id.clone())]);
+        if id.is_null() {
+            answer.insert("line".to_owned(), json!(number));
+        }
         if let Value::Object(verdict) = verdict {
             answer.extend(verdict);
         }
-        Value::Object(answer)
+        Ok(Value::Object(answer))
     }
 
     fn unreadable(&self, error: &io::Error) -> Failure {
         Failure::new(Exit::NotFound, format!("cannot read `{}`", self.file.display())).why(io_words(error))
     }
+}
+
+/// The answer to what could not be read. Whoever looks at the verdict alone lets nothing pass that nobody has looked at.
+fn unread(id: &Value, line: u64, error: &str) -> Value {
+    json!({"id": id, "line": line, "error": error, "verdict": Verdict::Block, "score": 1.0, "findings": []})
 }
 
 fn skip_line(input: &mut dyn BufRead) -> io::Result<()> {
@@ -176,4 +212,50 @@ fn shown(finding: &Finding, clean: &Clean, explain: bool) -> Value {
 
 fn refusal(refused: &Refused) -> Value {
     json!({"stage": refused.stage(), "rule": refused.code(), "reason": refused.to_string(), "score": 100.0})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input() -> Input {
+        Input { file: PathBuf::from("-"), jsonl: true, explain: false }
+    }
+
+    fn answers(text: &str) -> (Exit, Vec<Value>) {
+        let mut out = Vec::new();
+        let pass = |_: &Item<'_>| json!({"verdict": "pass", "score": 0.0, "findings": []});
+        let exit = input().lines(&mut text.as_bytes(), &mut out, pass).unwrap_or(Exit::Conflict);
+        let lines = String::from_utf8(out).unwrap();
+        (exit, lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_blocked_and_the_whole_ends_as_failed() {
+        for line in ["{\"id\": 7, \"text\"", "[1]", "{\"id\": 7}", "{\"text\": \"\\ud800\"}", "{\"text\": 5}"] {
+            let (exit, answers) = answers(&format!("{{\"id\": 1, \"text\": \"a\"}}\n{line}\n"));
+            assert_eq!(exit, Exit::Failed, "{line}");
+            let [good, bad] = answers.as_slice() else { panic!("{answers:?}") };
+            assert_eq!((&good["verdict"], &good["id"]), (&json!("pass"), &json!(1)));
+            assert_eq!((&bad["verdict"], &bad["line"]), (&json!("block"), &json!(2)), "{line}");
+            assert!(bad["error"].is_string(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_error_and_a_missing_id_is_nobodys() {
+        let (exit, answers) = answers("\u{feff}{\"text\": \"a\"}\n\n{\"id\": 1, \"text\": \"b\"}\n");
+        assert_eq!(exit, Exit::Ok);
+        assert_eq!((&answers[0]["id"], &answers[0]["line"]), (&Value::Null, &json!(1)));
+        assert_eq!(answers[1]["id"], 1);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_refused_and_not_cut() {
+        let text = vec![b'a'; 2 << 20];
+        assert_eq!(input().whole(&mut text.as_slice(), 2 << 20).unwrap().len(), 2 << 20);
+        let refused = input().whole(&mut text.as_slice(), (2 << 20) - 1).unwrap_err();
+        assert_eq!(refused.exit, Exit::Failed);
+        assert!(refused.why.unwrap().starts_with("screen.too_long"));
+    }
 }

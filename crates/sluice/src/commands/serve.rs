@@ -1,7 +1,7 @@
 //! `sluice serve`: the gateway itself.
 //!
 //! Takes a configuration; serves until it is told to stop. Promise: one line says where it answers once it
-//! does; SIGTERM and SIGINT end it in order, SIGHUP has the rules read again.
+//! does; SIGTERM and SIGINT end it in order, SIGHUP has the rules and the mounts read again.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel, Sandbox};
 use sluice_gateway::open::{self, OpenError, World};
 use sluice_gateway::serve::{self, ServeError};
 use sluice_gateway::workers::{Program, WorkersError};
-use sluice_gateway::{Gateway, Phase, loops};
+use sluice_gateway::{Gateway, Phase, loops, mounts};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
-use crate::settings::Which;
+use crate::settings::{Layers, Settings, Which};
 use crate::system::{SystemClock, SystemEntropy, SystemIds};
 
 /// How often it is looked whether the gateway is open.
@@ -47,7 +47,8 @@ impl Serve {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let listen = self.listen.map(|value| Flag { name: "--listen", key: "listen", value });
         let data = self.data.map(|value| Flag { name: "--data", key: "data", value });
-        let (config, _) = self.which.load(listen.into_iter().chain(data).collect())?.or_fail(screen)?;
+        let layers = self.which.layers(listen.into_iter().chain(data).collect())?;
+        let (config, _) = Settings::from(layers.clone()).or_fail(screen)?;
         log(&config.log);
         // A core of this process would hold every secret it has in hand.
         let none = Rlimit { current: Some(0), maximum: Some(0) };
@@ -58,11 +59,11 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(Exit::Failed, "the gateway cannot start").why(io_words(&error)))?;
-        runtime.block_on(whole_life(config, screen))
+        runtime.block_on(whole_life(config, layers, screen))
     }
 }
 
-async fn whole_life(config: Config, screen: &Screen) -> Result<Exit, Failure> {
+async fn whole_life(config: Config, layers: Layers, screen: &Screen) -> Result<Exit, Failure> {
     let world = World {
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
@@ -72,6 +73,7 @@ async fn whole_life(config: Config, screen: &Screen) -> Result<Exit, Failure> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, screen))?;
     warnings.iter().for_each(|warning| screen.fault(warning));
+    gw.mounts.follow(Box::new(move || layers.read().map(|(config, _)| config)));
     workers(&gw, &world)?;
     let bound = serve::bind(&gw).await.map_err(not_served)?;
     let (main, stop) = (bound.address()?, bound.stop_address()?);
@@ -133,10 +135,24 @@ fn end(tell: &watch::Sender<bool>) {
 
 async fn reload(gw: &Gateway) {
     let node = Actor::Node(gw.store.node().clone());
-    match loops::policy::reload(gw, node).await {
+    match loops::policy::reload(gw, node.clone()).await {
         Ok(Some(version)) => tracing::info!(policy = %version, "new rules are in force: {version}"),
         Ok(None) => tracing::info!("the rules are those already in force"),
         Err(no) => tracing::error!("the new rules were refused, the old ones stay in force: {}", no.refusal),
+    }
+    if let Err(no) = sluice_gateway::proxies::reload::reload(gw, node.clone()).await {
+        tracing::error!("the declarations of proxies could not be put in force: {}", no.refusal);
+    }
+    match mounts::reload(gw, node).await {
+        Ok(done) if done.is_nothing() => tracing::info!("the mounts are those already there"),
+        Ok(done) => tracing::info!(
+            "mounts: {} new, {} changed, {} gone; {} held writes cancelled",
+            done.added.len(),
+            done.changed.len(),
+            done.removed.len(),
+            done.cancelled.len()
+        ),
+        Err(no) => tracing::error!("the mounts stay as they are: {}", no.refusal),
     }
 }
 

@@ -63,10 +63,13 @@ enum Verb {
         end: End,
     },
     /// Bring its copy up to date now
-    #[command(before_help = "Examples:\n  sluice services sync gmail")]
+    #[command(before_help = "Examples:\n  sluice services sync gmail\n  sluice services sync gmail --afresh")]
     Sync {
         #[command(flatten)]
         one: One,
+        /// Make the copy anew, also where its key is gone
+        #[arg(long)]
+        afresh: bool,
     },
     /// Stop copying and sending for a while
     #[command(before_help = "Examples:\n  sluice services pause gmail")]
@@ -195,8 +198,9 @@ impl Services {
             Verb::Show { one } => say(&client.ask(&Ask::get(path(&one.name, "")))?, one.json, screen),
             Verb::Connect { knock } | Verb::Reconnect { knock } => knock.run(&client, screen),
             Verb::Disconnect { end } => end.run(&client, screen),
-            Verb::Sync { one } => {
-                let synced = client.ask(&Ask::post(path(&one.name, "/sync")).waits(Span::from_mins(30)))?;
+            Verb::Sync { one, afresh } => {
+                let what = if afresh { "/sync?afresh=true" } else { "/sync" };
+                let synced = client.ask(&Ask::post(path(&one.name, what)).waits(Span::from_mins(30)))?;
                 if one.json {
                     screen.json(&synced)?;
                     return Ok(Exit::Ok);
@@ -313,7 +317,11 @@ impl End {
         for hold in receipt.get("cancelled").and_then(Value::as_array).into_iter().flatten() {
             line("", crate::visible::value(hold))?;
         }
-        line("copy", format!("{} messages deleted", shown(&receipt, "messages")))?;
+        let noise = match receipt.get("encrypted") {
+            Some(Value::Bool(true)) => "; its key is destroyed, so what backups hold of it is noise",
+            _ => "",
+        };
+        line("copy", format!("{} messages deleted{noise}", shown(&receipt, "messages")))?;
         for secret in receipt.get("secrets").and_then(Value::as_array).into_iter().flatten() {
             line("destroyed", crate::visible::value(secret))?;
         }
@@ -401,7 +409,8 @@ fn say(service: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     }
     if given("messages") {
         let fresh = if given("age_s") { format!(", as the service was {}", age(service)) } else { " so far".into() };
-        line("copy", format!("{} messages{fresh}", shown(service, "messages")))?;
+        let how = if service.get("encrypted") == Some(&Value::Bool(true)) { "encrypted" } else { "not encrypted" };
+        line("copy", format!("{} messages{fresh}, {how}", shown(service, "messages")))?;
     }
     if let Some(progress) = service.get("progress").filter(|progress| progress.is_object()) {
         line("first copy", far(progress))?;

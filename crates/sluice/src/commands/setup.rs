@@ -1,11 +1,12 @@
 //! `sluice setup`: puts the gate into a client's configuration.
 //!
 //! Takes a client; writes its configuration and nothing else. Promise: each file appears whole or not at all, what was
-//! there before is kept beside it, doing it again changes nothing, and `--undo` brings back exactly what was there.
+//! there before is kept beside it, doing it again changes nothing, and `--undo` takes out what is ours and nothing else: if
+//! nobody else has changed the file, it is what it was, byte for byte.
 
-mod block;
+pub(crate) mod block;
 mod members;
-mod recipes;
+pub(crate) mod recipes;
 
 use std::fs;
 use std::io::Write as _;
@@ -71,9 +72,9 @@ pub(crate) struct Setup {
     /// Also ask before the client's own tools are used
     #[arg(long)]
     hooks: bool,
-    /// Whose configuration
-    #[arg(long, value_enum, default_value = "project")]
-    scope: Scope,
+    /// Whose configuration; otherwise of this folder, and --undo looks at both
+    #[arg(long, value_enum)]
+    scope: Option<Scope>,
     /// Address of the gateway
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420")]
     url: String,
@@ -85,14 +86,45 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let place = self.place()?;
-        let changes = recipes::of(self.client, self.hooks || self.undo, self.scope, &place);
-        let mut files: Vec<PathBuf> = changes.iter().map(|change| change.file.clone()).collect();
-        files.dedup();
-        for file in files {
-            let own: Vec<&Change> = changes.iter().filter(|change| change.file == file).collect();
-            if self.undo { undo(&file, screen)? } else { self.apply(&file, &own, screen)? }
+        let changes = self.changes(&place);
+        let mut files: Vec<PathBuf> = Vec::new();
+        for change in &changes {
+            if !files.contains(&change.file) {
+                files.push(change.file.clone());
+            }
         }
-        Ok(Exit::Ok)
+        let own = |file: &PathBuf| changes.iter().filter(|change| change.file == *file).collect::<Vec<_>>();
+        let mut worst = Ok(Exit::Ok);
+        if self.undo {
+            for file in &files {
+                if let Err(failure) = undo(file, &own(file), screen) {
+                    // One file that cannot be undone does not keep the others from it.
+                    screen.note(format_args!("left       {}: {}", file.display(), failure.message));
+                    worst = Err(failure);
+                }
+            }
+        } else {
+            // All of them before the first is written: one that cannot be changed leaves none half set up.
+            let edits: Vec<Option<Edited>> =
+                files.iter().map(|file| self.edited(file, &own(file), screen)).collect::<Result<_, _>>()?;
+            edits.iter().flatten().try_for_each(|edit| self.apply(edit, screen))?;
+        }
+        if self.client == For::Codex && self.hooks && !(self.print || self.diff || self.undo) {
+            screen.note(
+                "Codex runs a new or changed hook only after you trust it: start codex, type /hooks and allow it",
+            );
+        }
+        worst
+    }
+
+    fn changes(&self, place: &Place) -> Vec<Change> {
+        let of = |scope, hooks| recipes::of(self.client, hooks, scope, place);
+        if !self.undo {
+            return of(self.scope.unwrap_or(Scope::Project), self.hooks);
+        }
+        let scopes = self.scope.map_or_else(|| vec![Scope::Project, Scope::User], |scope| vec![scope]);
+        // With hooks and without, it is not the same that was written.
+        scopes.into_iter().flat_map(|scope| [of(scope, true), of(scope, false)]).flatten().collect()
     }
 
     fn place(&self) -> Result<Place, Failure> {
@@ -115,16 +147,26 @@ impl Setup {
         })
     }
 
-    fn apply(&self, file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
+    /// A file as it will be; nothing if it can only be shown what belongs there.
+    fn edited(&self, file: &Path, changes: &[&Change], screen: &Screen) -> Result<Option<Edited>, Failure> {
         let before = read(file)?;
         let mut after = before.clone().unwrap_or_default();
         for change in changes {
-            after = change.edit.apply(&after).map_err(|why| {
-                Failure::new(Exit::Conflict, format!("`{}` is left as it is", file.display()))
-                    .why(why)
-                    .hint("see what belongs there: --print")
-            })?;
+            after = match change.edit.apply(&after) {
+                Ok(after) => after,
+                Err(why) if self.print => return bare(file, &why, changes, screen).map(|()| None),
+                Err(why) => {
+                    return Err(Failure::new(Exit::Conflict, format!("`{}` is left as it is", file.display()))
+                        .why(why)
+                        .hint("nothing was written; see what belongs there: --print"));
+                }
+            };
         }
+        Ok(Some(Edited { file: file.to_owned(), before, after }))
+    }
+
+    fn apply(&self, edited: &Edited, screen: &Screen) -> Result<(), Failure> {
+        let Edited { file, before, after } = edited;
         if self.print {
             screen.note(format_args!("{}", file.display()));
             screen.raw(after.as_bytes())?;
@@ -136,13 +178,31 @@ impl Setup {
         }
         if self.diff {
             screen.line(format_args!("--- {0}\n+++ {0}", file.display()))?;
-            return difference(before.as_deref().unwrap_or_default(), &after, screen);
+            return difference(before.as_deref().unwrap_or_default(), after, screen);
         }
-        keep(file, before.as_deref(), &after)?;
-        write(file, &after)?;
+        keep(file, before.as_deref(), after)?;
+        write(file, after)?;
         screen.note(format_args!("written    {}", file.display()));
         Ok(())
     }
+}
+
+/// A file as it is and as it will be.
+struct Edited {
+    file: PathBuf,
+    before: Option<String>,
+    after: String,
+}
+
+/// What belongs into a file that cannot be edited, by itself.
+fn bare(file: &Path, why: &str, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
+    screen.note(format_args!("{}: {why}; by hand, put this into it", file.display()));
+    let mut text = String::new();
+    for change in changes {
+        text = change.edit.apply(&text).map_err(|why| Failure::new(Exit::Failed, "nothing can be shown").why(why))?;
+    }
+    screen.raw(text.as_bytes())?;
+    Ok(())
 }
 
 /// Where what was there before is kept.
@@ -153,43 +213,77 @@ fn kept(file: &Path) -> PathBuf {
 }
 
 /// Keeps what was there, once: the first time is what `--undo` goes back to. What is written now is known by its print.
+/// Once somebody else has changed the file between two of our writes, there is no going back to the first.
 fn keep(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> {
     let place = kept(file);
-    let first = match read(&place)? {
-        Some(text) => serde_json::from_str::<Value>(&text).ok().and_then(|kept| kept.get("before").cloned()),
-        None => None,
+    let earlier = read(&place)?.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let (first, alone) = match &earlier {
+        Some(kept) => (kept.get("before").cloned().unwrap_or(Value::Null), is_ours(kept, before)),
+        None => (json!(before), true),
     };
-    let first = first.unwrap_or_else(|| json!(before));
-    write(&place, &json!({"before": first, "wrote": print(after)}).to_string())
+    write(&place, &json!({"before": first, "wrote": print(after), "alone": alone}).to_string())
+}
+
+/// Whether a file is as we wrote it, and nobody else has changed it since the first time.
+fn is_ours(kept: &Value, now: Option<&str>) -> bool {
+    let alone = kept.get("alone").and_then(Value::as_bool).unwrap_or(true);
+    alone && now.map(print).is_some_and(|now| kept.get("wrote").and_then(Value::as_str) == Some(&now))
 }
 
 fn print(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Brings back what was there.
-fn undo(file: &Path, screen: &Screen) -> Result<(), Failure> {
+/// Brings back what was there; where others have changed the file since, takes out what is ours.
+fn undo(file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
     let place = kept(file);
-    let Some(text) = read(&place)? else {
+    let record = read(&place)?;
+    let record: Option<Value> = record.map(|text| serde_json::from_str(&text).unwrap_or(Value::Null));
+    let now = read(file)?;
+    let before = record.as_ref().and_then(|kept| kept.get("before")).and_then(Value::as_str);
+    let after = match (&record, &now) {
+        (Some(kept), Some(_)) if is_ours(kept, now.as_deref()) => before.map(str::to_owned),
+        (_, None) => None,
+        (_, Some(text)) => {
+            let left = changes.iter().try_fold(text.clone(), |text, change| change.edit.undo(&text));
+            let left = left.map_err(|why| by_hand(file, why))?;
+            // What was made by us and holds nothing of others goes as it came.
+            let made = record.as_ref().is_some_and(|kept| kept.get("before") == Some(&Value::Null));
+            (!(made && recipes::is_bare(&left))).then_some(left)
+        }
+    };
+    if after == now && record.is_none() {
         screen.note(format_args!("untouched  {}", file.display()));
         return Ok(());
-    };
-    let kept: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
-    let now = read(file)?;
-    // What somebody added since must not be lost with what we wrote.
-    let ours = now.as_deref().map(print).is_some_and(|now| kept.get("wrote").and_then(Value::as_str) == Some(&now));
-    if !ours {
-        return Err(Failure::new(Exit::Conflict, format!("`{}` has changed since", file.display()))
-            .why(format!("what was there before is kept in `{}`", place.display()))
-            .hint("take out the entries called sluice by hand"));
     }
-    match kept.get("before").and_then(Value::as_str) {
-        Some(before) => write(file, before)?,
-        None => fs::remove_file(file).map_err(|error| unwritable(file, &error))?,
+    match &after {
+        Some(after) if now.as_ref() == Some(after) => {}
+        Some(after) => write(file, after)?,
+        None if now.is_none() => {}
+        None => fs::remove_file(target(file)).map_err(|error| unwritable(file, &error))?,
     }
-    fs::remove_file(&place).map_err(|error| unwritable(&place, &error))?;
+    if record.is_some() {
+        fs::remove_file(&place).map_err(|error| unwritable(&place, &error))?;
+    }
     screen.note(format_args!("restored   {}", file.display()));
     Ok(())
+}
+
+fn by_hand(file: &Path, why: String) -> Failure {
+    Failure::new(Exit::Conflict, format!("`{}` has changed since", file.display()))
+        .why(why)
+        .hint("take out the entries called sluice by hand")
+}
+
+/// The file behind a name: a link stays a link.
+fn target(file: &Path) -> PathBuf {
+    if let Ok(target) = fs::canonicalize(file) {
+        return target;
+    }
+    match fs::read_link(file) {
+        Ok(to) => file.parent().map_or(to.clone(), |folder| folder.join(to)),
+        Err(_) => file.to_owned(),
+    }
 }
 
 fn read(file: &Path) -> Result<Option<String>, Failure> {
@@ -204,6 +298,7 @@ fn read(file: &Path) -> Result<Option<String>, Failure> {
 
 /// Writes a file whole or not at all, with the mode it had.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    let file = &target(file);
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
     let mode = fs::metadata(file).map_or(0o600, |about| about.permissions().mode() & 0o777);

@@ -8,6 +8,7 @@ mod copying;
 mod faulty;
 mod house;
 mod killed;
+mod sealed;
 mod sending;
 mod signing;
 mod undoing;

@@ -134,8 +134,34 @@ fn a_hook_asks_a_person_and_hands_their_answer_to_the_client() {
     assert_eq!(waiting.0, Some(0), "{}", waiting.2);
     assert!(waiting.1.contains("\"permissionDecision\":\"allow\""), "{waiting:?}");
     let (code, stdout, _) =
-        hook(&gate, "claude-code", &bash("s1", "x").replace("Bash", "mcp__sluice__x"), "1ms", &gate.url);
-    assert_eq!((code, stdout.as_str()), (Some(0), ""), "its own tools are judged when they are called");
+        hook(&gate, "claude-code", &bash("s1", "x").replace("Bash", "mcp__sluice__filesystem_write"), "1ms", &gate.url);
+    assert!(code == Some(0) && stdout.contains("\"allow\""), "its own tools are judged when they are called: {stdout}");
+    let (code, stdout, _) = hook(&gate, "claude-code", &bash("s1", "x").replace("Bash", "Read"), "1ms", &gate.url);
+    assert_eq!((code, stdout.as_str()), (Some(0), ""), "reads are the client's own");
+}
+
+#[test]
+fn a_tool_that_only_looks_like_one_of_ours_is_put_to_a_person() {
+    let gate = Gate::open();
+    let cursor = |tool: &str, server: Value| {
+        let mut said = json!({"conversation_id": "c", "hook_event_name": "beforeMCPExecution", "tool_name": tool, "tool_input": "{}"});
+        said.as_object_mut().unwrap().extend(server.as_object().unwrap().clone());
+        hook(&gate, "cursor", &said.to_string(), "1ms", &gate.url).1
+    };
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_sluice")).unwrap();
+    let ours = json!({"command": format!("{} mcp", program.display())});
+    assert!(cursor("filesystem_read", ours.clone()).contains("\"allow\""));
+    assert!(cursor("pwn", ours).contains("\"deny\""), "the gate has no such tool");
+    assert!(cursor("mcp__sluice__pwn", json!({"url": "https://evil.example/mcp"})).contains("\"deny\""));
+    assert!(cursor("filesystem_read", json!({"command": "/tmp/evil/sluice mcp"})).contains("\"deny\""));
+    let gemini = json!({"session_id": "g", "hook_event_name": "BeforeTool", "tool_name": "mcp_sluice_evil_run", "tool_input": {}});
+    assert!(hook(&gate, "gemini", &gemini.to_string(), "1ms", &gate.url).1.contains("\"deny\""));
+    for client in ["claude-code", "codex"] {
+        let evil = bash("s1", "x").replace("Bash", "mcp__sluice__evil__run");
+        assert!(hook(&gate, client, &evil, "1ms", &gate.url).1.contains("\"deny\""), "{client}");
+    }
+    let asked = gate.json(&["holds", "list", "--state", "awaiting_approval"])["data"].to_string();
+    assert!(asked.contains("custom:mcp.sluice.evil__run") && asked.contains("custom:mcp.sluice.evil_run"), "{asked}");
 }
 
 #[test]
@@ -147,8 +173,14 @@ fn a_broken_hook_stops_the_tool_and_doctor_shows_it() {
     for client in ["claude-code", "codex", "gemini", "cursor"] {
         let (code, stdout, _) = hook(&gate, client, "{", "1ms", &gate.url);
         assert_eq!(code, Some(2), "{client} {stdout}");
-        let printed = gate.works(&["doctor", "--client", client]);
-        assert_eq!(printed.matches("the tool was stopped").count(), 4, "{printed}");
+        let (home, key) = (gate.path("home").display().to_string(), key(&gate));
+        let run = |arguments: &[&str]| gate.run_as(arguments, &[("HOME", &home)]);
+        let none = run(&["doctor", "--client", client]);
+        assert!(none.code != 0 && none.stdout.contains("there is no hook of sluice"), "{}", none.stdout);
+        let set = run(&["setup", client, "--hooks", "--key-file", &key, "--url", &gate.url]);
+        assert_eq!(set.code, 0, "{}", set.stderr);
+        let found = run(&["doctor", "--client", client]);
+        assert_eq!((found.code, found.stdout.matches("the tool was stopped").count()), (0, 4), "{}", found.stdout);
     }
 }
 
@@ -180,4 +212,36 @@ fn setup_writes_one_entry_shows_it_first_and_takes_it_back() {
     assert!(!file.with_file_name("hooks.json").exists(), "what was not there is gone again");
     let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
     assert_eq!(left, 1, "nothing else is left behind");
+}
+
+#[test]
+fn undo_takes_out_what_is_ours_and_keeps_what_others_wrote_since() {
+    let gate = Gate::open();
+    let home = gate.path("home");
+    fs::create_dir_all(home.join(".cursor")).unwrap();
+    fs::create_dir_all(home.join("dotfiles")).unwrap();
+    // A link stays a link.
+    let (file, behind) = (home.join(".cursor/mcp.json"), home.join("dotfiles/mcp.json"));
+    fs::write(&behind, "{\"mcpServers\": {\"mine\": {\"command\": \"x\"}}}\n").unwrap();
+    std::os::unix::fs::symlink(&behind, &file).unwrap();
+    let (folder, key) = (home.display().to_string(), key(&gate));
+    let run = |further: &[&str]| {
+        gate.run_as(&[&["setup", "cursor", "--key-file", &key], further].concat(), &[("HOME", &folder)])
+    };
+    assert_eq!(run(&[]).code, 0);
+    let edited = fs::read_to_string(&behind).unwrap().replace("\"mine\"", "\"edited\"");
+    fs::write(&behind, &edited).unwrap();
+    assert_eq!(run(&["--hooks", "--url", "http://127.0.0.1:1"]).code, 0);
+    assert_eq!(run(&["--undo"]).code, 0);
+    assert!(fs::symlink_metadata(&file).unwrap().is_symlink());
+    let left: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(left, json!({"mcpServers": {"edited": {"command": "x"}}}), "the edit is kept");
+    // A file that cannot be undone does not keep the other from it.
+    assert_eq!(run(&["--hooks"]).code, 0);
+    let hooks = home.join(".cursor/hooks.json");
+    fs::write(&file, "// mine\n{}").unwrap();
+    let shown = run(&["--print"]);
+    assert!(shown.code == 0 && shown.stdout.contains("\"sluice\""), "{}{}", shown.stdout, shown.stderr);
+    assert_eq!(run(&["--undo"]).code, 0);
+    assert!(!hooks.exists(), "what was not there is gone again");
 }

@@ -1,5 +1,7 @@
 //! Mounted servers end to end: a real gateway, real programs behind the looser profile, honest and hostile ones.
 
+mod changing;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -55,14 +57,16 @@ impl Scene {
 
     /// Waits until a mount is as wanted.
     fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..1_500 {
+        // Longer than a server has for two beginnings and the pause between them: one that was slow once is not lost.
+        for _ in 0..9_000 {
             let mount = self.mount(name);
             if wanted(&mount) {
                 return mount;
             }
             pause(Duration::from_millis(20));
         }
-        panic!("{name} did not get there: {}", self.mount(name));
+        let log = fs::read_to_string(self.place.folder.path().join("log")).unwrap_or_default();
+        panic!("{name} did not get there: {}\n{log}", self.mount(name));
     }
 
     fn open(&self, name: &str) -> Value {
@@ -227,9 +231,17 @@ fn an_address_that_knows_no_handshake_is_asked_with_headers_that_say_what_is_ask
     assert!(!heard.contains("\"initialize\"") && !heard.to_lowercase().contains("mcp-session-id:"), "{heard}");
 }
 
+/// The most memory a gateway ever had, in KiB.
+fn most_memory(scene: &Scene) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", scene.running.0.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 #[test]
 fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
-    let kinds = ["many", "alike", "poisoned", "endless", "wrong_id", "silent", "dies", "huge", "asks", "injects"];
+    let kinds =
+        ["many", "alike", "poisoned", "endless", "wrong_id", "silent", "dies", "huge", "asks", "injects", "flaps"];
     let mut mounts = stub("good", "good", "") + &stub("pages", "endless_pages", "");
     for kind in kinds {
         mounts += &stub(&kind.replace('_', "-"), kind, "").replace("timeout: 5s", "timeout: 2s");
@@ -254,10 +266,16 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
     // A poisoned description: withheld, the others open, nothing of it shown to agents.
     scene.open("poisoned");
     assert_eq!(scene.state_of("poisoned", "poisoned"), "suspicious");
+    assert_eq!(scene.state_of("poisoned", "nested"), "suspicious", "wherever in its definition the words are");
     assert_eq!(scene.said("poisoned.echo", "x"), "echo x");
     let capabilities = ask(scene.place.main, "GET", "/v1/capabilities", &scene.place.agent_key, None).unwrap();
     assert!(!capabilities.body.to_string().contains("attacker@evil"), "{capabilities:?}");
+    // A list that is never twice the same: the tool is shut, people are told once, and it is looked at ever more rarely.
+    scene.until("flaps", |mount| mount["waiting_tools"] == 1);
+    assert_eq!(scene.state_of("flaps", "echo"), "changed");
+    assert_eq!(scene.call("flaps.echo", "x").body["code"], "gateway.unsupported");
     // Calls that end badly.
+    let most_memory = most_memory(&scene);
     for (name, code) in [
         ("endless", "mount.failed"),
         ("huge", "mount.failed"),
@@ -271,6 +289,13 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
         assert!(answer.body.to_string().len() < 2_000, "{name}");
         good();
     }
+    let grown = self::most_memory(&scene).saturating_sub(most_memory);
+    assert!(grown < 64 << 10, "answers without an end and of 100 MB took {grown} KiB of the gateway");
+    let told = scene.operator("GET", "/v1/alerts?limit=500", None).body;
+    let about_flaps =
+        |alert: &&Value| alert.to_string().contains("mount.changed") && alert.to_string().contains("flaps");
+    let told = told["data"].as_array().unwrap().iter().filter(about_flaps).count();
+    assert_eq!(told, 1, "people are told once, however often it changes");
     for name in ["endless", "huge", "dies"] {
         let mount = scene.until(name, |mount| mount["restarts"].as_u64() > Some(0));
         assert!(mount["reason"].is_string() || mount["state"] != "down", "{mount}");
@@ -361,6 +386,11 @@ fn a_server_at_an_address_is_reached_through_egress_with_its_credential() {
         assert_eq!(scene.said("far.echo", "hello"), "echo hello");
         let heard = heard.lock().unwrap().clone();
         assert!(heard.iter().all(|request| request.contains("Bearer canary-far-1138")), "{heard:?}");
+        let (agent, operator) = (&scene.place.agent_key, &scene.place.operator_token);
+        assert!(
+            !heard.iter().any(|request| request.contains(agent.as_str()) || request.contains(operator.as_str())),
+            "nobody's own key is passed on"
+        );
         let call = heard.iter().find(|request| request.contains("tools/call")).unwrap().to_ascii_lowercase();
         assert!(call.contains("mcp-session-id: s-1") && call.contains("mcp-protocol-version: 2025"), "{call}");
     }
@@ -491,7 +521,18 @@ fn the_reference_servers_work_as_mounts() {
     let folder = real(shared.path()).display().to_string();
     let call = |capability: &str, arguments: Value| {
         let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 20_000});
-        let answer = scene.place.call(&body).unwrap();
+        let mut answer = scene.place.call(&body).unwrap();
+        // A busy machine may need longer than one wait; what it must come to is the same.
+        for _ in 0..9 {
+            if answer.status != 202 {
+                break;
+            }
+            let path = format!("/v1/calls/{}?wait_ms=20000", answer.body["call_id"].as_str().unwrap());
+            answer = ask(scene.place.main, "GET", &path, &scene.place.agent_key, None).unwrap();
+            if answer.body["status"] != "done" {
+                answer.status = 202;
+            }
+        }
         assert_eq!((answer.status, &answer.body["status"]), (200, &json!("done")), "{capability}: {answer:?}");
         assert_eq!(answer.body["result"]["data"]["is_error"], false, "{capability}: {answer:?}");
         answer.body["result"]["data"].to_string()

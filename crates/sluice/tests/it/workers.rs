@@ -14,7 +14,7 @@ use sluice_gateway::workers::{
 use crate::gate::Gate;
 use crate::policy::Bench;
 
-struct Ticking;
+pub struct Ticking;
 
 impl Clock for Ticking {
     fn now(&self) -> Timestamp {

@@ -1,10 +1,11 @@
-//! The reading connection: questions that nothing is decided from.
+//! The reading connections: questions that nothing is decided from.
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::PgTx;
+use super::{Patience, PgTx, Server};
 use crate::desk::Query;
 use crate::error::StoreError;
+use crate::lane::Line;
 
 /// A query waiting for its turn on the reading connection.
 pub(crate) trait Reading: Send {
@@ -12,9 +13,9 @@ pub(crate) trait Reading: Send {
 }
 
 /// A question on its way, with someone who waits for the answer.
-pub(super) struct PendingQuery<Q: Query> {
-    pub query: Q,
-    pub reply: oneshot::Sender<Result<Q::Out, StoreError>>,
+struct PendingQuery<Q: Query> {
+    query: Q,
+    reply: oneshot::Sender<Result<Q::Out, StoreError>>,
 }
 
 impl<Q: Query + Sync> Reading for PendingQuery<Q> {
@@ -28,12 +29,27 @@ impl<Q: Query + Sync> Reading for PendingQuery<Q> {
     }
 }
 
+impl Server {
+    /// Asks over the connection kept for this.
+    pub async fn read<Q: Query + Sync>(&self, line: Line, query: Q) -> Result<Q::Out, StoreError> {
+        let stopped = || StoreError::Unavailable("the reader has stopped".into());
+        let (reply, answer) = oneshot::channel();
+        let reading = Box::new(PendingQuery { query, reply });
+        let reads = match line {
+            Line::Ordinary | Line::Stop => self.reads.first(),
+            Line::Status => self.reads.last(),
+        };
+        reads.ok_or_else(stopped)?.send(reading).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
 /// The reading connection's life. Nothing is decided from it.
-pub(super) async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
+pub(super) async fn read_on(url: String, patience: Patience, mut readings: mpsc::Receiver<Box<dyn Reading>>) {
     let mut connection: Option<PgTx> = None;
     while let Some(reading) = readings.recv().await {
         if connection.is_none() {
-            connection = PgTx::connect(&url).await.ok();
+            connection = connect(&url, patience).await.ok();
         }
         // Without a connection the reading is dropped, and its caller is told the reader is gone.
         if let Some(tx) = &mut connection
@@ -42,4 +58,10 @@ pub(super) async fn read_on(url: String, mut readings: mpsc::Receiver<Box<dyn Re
             connection = None;
         }
     }
+}
+
+async fn connect(url: &str, patience: Patience) -> Result<PgTx, StoreError> {
+    let tx = PgTx::connect(url).await?;
+    tx.wait_like(patience).await?;
+    Ok(tx)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use sluice_core::Timestamp;
 use sluice_core::mail::Mail;
+use sluice_seal::Seal;
 
 use super::packing::{self, Unpacker};
 use super::{Freshness, MOST_HITS, Reader};
@@ -47,12 +48,14 @@ pub struct Label {
 /// One file.
 #[derive(Debug)]
 pub struct Copy {
-    path: PathBuf,
+    pub path: PathBuf,
     pub generation: u64,
     writer: Mutex<Writer>,
     idle: Mutex<Vec<Opened>>,
     labels: RwLock<Arc<Vec<Label>>>,
     freshness: Mutex<Freshness>,
+    /// What the file is sealed with, if it is. Last, so that connections close before it goes.
+    pub seal: Option<Arc<Seal>>,
 }
 
 /// The one connection that writes.
@@ -73,16 +76,9 @@ pub struct Opened {
 
 impl Copy {
     /// Opens a file, or begins one.
-    pub fn open(path: &Path, generation: u64) -> Result<Self, StoreError> {
-        let fresh = !path.exists();
-        if fresh {
-            use std::os::unix::fs::OpenOptionsExt as _;
-            let mut options = std::fs::OpenOptions::new();
-            options.create(true).truncate(false).write(true).mode(0o600);
-            options.open(path).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-        }
-        let connection = Connection::open(path).map_err(fault)?;
-        settings(&connection)?;
+    pub fn open(path: &Path, generation: u64, seal: Option<Arc<Seal>>) -> Result<Self, StoreError> {
+        begin(path)?;
+        let connection = connect(path, seal.as_deref(), OpenFlags::default())?;
         // What is lost with the machine's power comes again with the next sync: rows and cursor go together.
         for (name, value) in [("journal_mode", "wal"), ("synchronous", "1"), ("wal_autocheckpoint", "4000")] {
             connection.pragma_update(None, name, value).map_err(fault)?;
@@ -107,6 +103,7 @@ impl Copy {
             idle: Mutex::new(Vec::new()),
             labels: RwLock::new(Arc::new(Vec::new())),
             freshness: Mutex::new(Freshness::default()),
+            seal,
         };
         let writer = copy.writer();
         copy.refresh(&writer.connection)?;
@@ -189,10 +186,32 @@ impl Copy {
 
     fn connect(&self) -> Result<Opened, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(fault)?;
-        settings(&connection)?;
+        let connection = connect(&self.path, self.seal.as_deref(), flags)?;
         Ok(Opened { connection, unpacker: Unpacker::default() })
     }
+}
+
+/// Makes a file only we can read, if there is none.
+pub fn begin(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options.open(path).map(drop).map_err(|error| StoreError::Unavailable(Box::new(error)))
+}
+
+/// A connection to a file, through its seal if it has one.
+pub fn connect(path: &Path, seal: Option<&Seal>, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let connection = match seal {
+        Some(seal) => Connection::open_with_flags_and_vfs(path, flags, seal.vfs()),
+        None => Connection::open_with_flags(path, flags),
+    };
+    let connection = connection.map_err(fault)?;
+    settings(&connection)?;
+    if seal.is_some() {
+        // What is sorted or put aside for a moment stays in memory. It would be sealed too, and cost a file.
+        connection.pragma_update(None, "temp_store", "memory").map_err(fault)?;
+    }
+    Ok(connection)
 }
 
 fn settings(connection: &Connection) -> Result<(), StoreError> {

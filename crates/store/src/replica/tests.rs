@@ -1,5 +1,9 @@
 //! The copy, tried as the sync loop and readers use it.
 
+mod sealing;
+
+use std::cell::Cell;
+
 use sluice_core::mail::query::parse;
 use sluice_core::mail::{Address, Attachment};
 use tempfile::TempDir;
@@ -29,9 +33,18 @@ fn put(mails: impl IntoIterator<Item = Mail>) -> Vec<Change> {
     mails.into_iter().map(|mail| Change::Put(Box::new(mail))).collect()
 }
 
+thread_local! {
+    /// Whether the copies of this thread's tests are sealed: `sealing` runs all of these tests once more.
+    static SEALED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn keeping() -> Keeping {
+    if SEALED.get() { Keeping::Sealed(Key::new([7; 32])) } else { Keeping::Clear(None) }
+}
+
 fn replica() -> (TempDir, Replica) {
     let folder = TempDir::new().unwrap();
-    let replica = Replica::open(&folder.path().join("copy")).unwrap();
+    let replica = Replica::open(&folder.path().join("copy"), &keeping()).unwrap();
     (folder, replica)
 }
 
@@ -145,11 +158,11 @@ fn a_batch_applied_twice_is_as_if_applied_once() {
 
 #[test]
 fn rows_and_cursor_move_together_or_not_at_all() {
-    let (folder, replica) = replica();
+    let (_folder, replica) = replica();
     replica.apply(&batch(put([mail(1)]), "1")).unwrap();
     // Someone else holds the file, so the batch cannot be written.
-    let path = folder.path().join("copy/copy-1.db");
-    let other = rusqlite::Connection::open(path).unwrap();
+    let copy = replica.copy();
+    let other = copy::connect(&copy.path, copy.seal.as_deref(), rusqlite::OpenFlags::default()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE; UPDATE sync SET done = 1").unwrap();
     let writer = replica.copy();
     writer.writer().connection.busy_timeout(std::time::Duration::ZERO).unwrap();
@@ -189,7 +202,7 @@ fn the_old_copy_answers_until_the_new_one_is_whole() {
     drop(shadow);
     drop(replica);
     // The process died in between; the shadow goes on where it was.
-    let replica = Replica::open(&folder.path().join("copy")).unwrap();
+    let replica = Replica::open(&folder.path().join("copy"), &keeping()).unwrap();
     assert_eq!(replica.count().unwrap(), 5);
     let shadow = replica.shadow().unwrap();
     assert_eq!(shadow.cursor().unwrap().as_deref(), Some("half"));
@@ -199,9 +212,10 @@ fn the_old_copy_answers_until_the_new_one_is_whole() {
     shadow.apply(&batch(put((10..20).map(mail)), "new")).unwrap();
     replica.swap(shadow).unwrap();
     assert_eq!((replica.count().unwrap(), replica.cursor().unwrap().as_deref()), (10, Some("new")));
-    assert!(!folder.path().join("copy/copy-1.db").exists(), "the old one is gone");
+    let old = if SEALED.get() { "copy/copy-1.sealed" } else { "copy/copy-1.db" };
+    assert!(!folder.path().join(old).exists(), "the old one is gone");
     drop(replica);
-    let replica = Replica::open(&folder.path().join("copy")).unwrap();
+    let replica = Replica::open(&folder.path().join("copy"), &keeping()).unwrap();
     assert_eq!(replica.count().unwrap(), 10, "and stays so after a restart");
     replica.destroy().unwrap();
     assert!(!folder.path().join("copy").exists());

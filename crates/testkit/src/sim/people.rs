@@ -125,6 +125,7 @@ impl Sim {
             rates: Vec::new(),
             window: WINDOW,
             idempotency_key: key,
+            named: false,
             allow_duplicate: self.one_in(4),
             allowance: None,
             expiry: Span::from_mins(if self.one_in(2) { 5 } else { 60 }),

@@ -6,6 +6,8 @@ use super::{Format, Proof, row};
 pub(super) static FORMATS: &[Format] = &[
     // Amazon. The id names the account; with it comes the secret, so the id alone stops the message.
     row("aws.key_id", "AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA", "A3T"], r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}").proof(Proof::Apart(&["x-amz-credential="])),
+    // The link opens what it names until it expires, and tells whose it is.
+    row("aws.presigned", "signed AWS link", &["X-Amz-Credential=", "x-amz-credential="], r"(?i:x-amz-credential)=(?:AKIA|ASIA)[A-Z0-9]{16}(?:%2[Ff]|/)"),
     row("aws.session", "AWS session token", &["FwoGZXIvYXdz", "IQoJb3JpZ2lu", "FQoGZXIvYXdz", "FQoDYXdz"], r"(?:FwoGZXIvYXdz|IQoJb3JpZ2lu|FQoGZXIvYXdz|FQoDYXdz)[A-Za-z0-9+/=]{80,}"),
     row("aws.bedrock", "Amazon Bedrock key", &["ABSK"], r"ABSK[A-Za-z0-9+/]{100,}={0,2}").proof(Proof::None),
     row("aws.bedrock_short", "Amazon Bedrock short-lived key", &["bedrock-api-key-"], r"bedrock-api-key-[A-Za-z0-9+/=]{20,}"),

@@ -62,7 +62,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("linear.key", "Linear key", &["lin_api_", "lin_oauth_", "lin_wh_"], r"lin_(?:api_[A-Za-z0-9]{40}|oauth_[0-9a-f]{64}|wh_[A-Za-z0-9]{20,})"),
     row("figma.token", "Figma token", &["figd_", "figo_", "figu_", "figor_", "figur_"], r"fig(?:d|o|u|or|ur|dh|oh|uh)_[\w-]{38,44}"),
     row("figma.header", "Figma token, old form", &["X-Figma-Token", "FIGMA"], r"(?i:(?:x-)?figma[\w-]{0,24})\W{1,6}\d{4,6}-[0-9a-f]{8}-[0-9a-f-]{27}").proof(Proof::None),
-    row("notion.token", "Notion token", &["ntn_", "secret_"], r"ntn_\d{11}[A-Za-z0-9]{35}|secret_[A-Za-z0-9]{43}"),
+    row("notion.token", "Notion token", &["ntn_", "secret_"], r"ntn_[A-Za-z0-9]{40,64}|secret_[A-Za-z0-9]{43}"),
     row("airtable.token", "Airtable token", &["pat"], r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
     row("airtable.key", "Airtable key", &["key"], r"key[A-Za-z0-9]{14}").proof(Proof::Near(&["airtable"])),
     row("asana.token", "Asana token", &["0/", "1/", "2/"], r"[012]/\d{10,16}(?:/\d{10,16})?:[0-9a-f]{32}|0/[0-9a-f]{32}"),

@@ -31,6 +31,7 @@ struct Signs {
     /// Digits or signs between letters.
     leet: usize,
     bits: usize,
+    digits: usize,
 }
 
 /// What a byte is to those who count. Looked up, because a text is mostly letters and every question asked of each of
@@ -46,6 +47,7 @@ mod kind {
     pub(super) const LETTER: u8 = 16;
     /// One of the four signs that are counted by themselves.
     pub(super) const SIGN: u8 = 32;
+    pub(super) const DIGIT: u8 = 64;
 
     pub(super) const OF: [u8; 256] = {
         let mut table = [0; 256];
@@ -57,6 +59,9 @@ mod kind {
             }
             if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_') {
                 kind |= RUN;
+            }
+            if byte.is_ascii_digit() {
+                kind |= DIGIT;
             }
             if matches!(byte, b'0' | b'1') {
                 kind |= BIT;
@@ -103,6 +108,7 @@ impl Signs {
             run = if kind & kind::RUN != 0 { run + 1 } else { 0 };
             signs.run = signs.run.max(run);
             signs.bits += usize::from(kind & kind::BIT != 0);
+            signs.digits += usize::from(kind & kind::DIGIT != 0);
             signs.lone += usize::from((before | kind) & kind::WORD == 0 && last & kind::WORD != 0);
             signs.leet += usize::from(last & kind::LEET != 0 && before & kind & kind::LETTER != 0);
             (before, last) = (last, kind);
@@ -153,6 +159,10 @@ fn layer(text: &str) -> Vec<Surface> {
     if signs.bits >= 64 {
         add(Carrier::Binary, decode::binary(text));
     }
+    // Two digits a letter at least, and little else.
+    if signs.digits >= 32 && signs.digits * 3 >= text.len() {
+        add(Carrier::Numbers, decode::numbers(text));
+    }
     if signs.percent >= 4 {
         add(Carrier::Percent, decode::percent(text));
     }
@@ -167,12 +177,14 @@ fn layer(text: &str) -> Vec<Surface> {
     }
     if signs.lone >= 8 {
         add(Carrier::Spaced, letters::unspaced(text));
+        add(Carrier::Spaced, letters::stacked(text));
     }
     if signs.leet >= 3 {
         add(Carrier::Leet, letters::unleet(text, 'i'));
         add(Carrier::Leet, letters::unleet(text, 'l'));
     }
+    add(Carrier::Misspelt, letters::respelt(text));
     found
 }
 
-pub(in crate::stages) use letters::{reversed, rot13};
+pub(in crate::stages) use letters::{atbash, caesar, reversed, rot13};

@@ -26,6 +26,9 @@ pub(super) struct Reading {
     /// Written thirteen letters on, or backwards, as far as its commonest words show.
     pub(super) turned: bool,
     pub(super) backwards: bool,
+    /// The same for letters moved by three and for those counted from the other end.
+    pub(super) moved: bool,
+    pub(super) mirrored: bool,
     /// Signs of code were seen.
     pub(super) shaped: bool,
     pub(super) sentences: Vec<Sentence>,
@@ -58,6 +61,7 @@ pub(super) fn read(text: &str) -> Reading {
     let mut bounds = Bounds::new(text);
     let mut current = bounds.next(0);
     let (mut rot, mut rev, mut english, mut about) = (0_usize, 0_usize, 0_usize, 0_usize);
+    let (mut moved, mut mirrored) = (0_usize, 0_usize);
     LEXICON.scan(text, |found| {
         while found.start >= current.end && current.end < text.len() {
             reading.sentences.push(current);
@@ -65,6 +69,8 @@ pub(super) fn read(text: &str) -> Reading {
         }
         rot += usize::from(found.ideas.has(Set::ROT));
         rev += usize::from(found.ideas.has(Set::REV));
+        moved += usize::from(found.ideas.has(Set::CAESAR));
+        mirrored += usize::from(found.ideas.has(Set::ATBASH));
         english += usize::from(found.ideas.has(Set::COMMON));
         about += usize::from(found.ideas.has(Set::ABOUT));
         reading.shaped |= found.ideas.has(Set::SHAPE);
@@ -76,6 +82,8 @@ pub(super) fn read(text: &str) -> Reading {
     reading.sentences.push(current);
     reading.turned = rot >= 3 && rot > english;
     reading.backwards = rev >= 3 && rev > english;
+    reading.moved = moved >= 3 && moved > english;
+    reading.mirrored = mirrored >= 3 && mirrored > english;
     // A text that names attacks again and again teaches more often than it attacks.
     let density = (about * 1000).checked_div(text.len().max(400)).unwrap_or(0);
     reading.about = match density {
@@ -130,7 +138,10 @@ fn opens(text: &str, start: usize, verb: usize) -> bool {
         "additionally",
     ];
     let Some(lead) = text.get(start..verb) else { return false };
+    // `To override the default, pass …` says what for, and asks for nothing.
+    let purpose = lead.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("to"));
     lead.len() <= 48
+        && !purpose
         && lead
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty() && !word.bytes().all(|byte| byte.is_ascii_digit()))

@@ -6,7 +6,7 @@ use sluice_core::approval::Answer;
 use sluice_core::approval::allowance::{Allowance, Asker, Covers, Scope, Session, Standing};
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, ApprovalId, HoldId};
-use sluice_store::{ApprovalFilter, Card, Choice, Ruling};
+use sluice_store::{ApprovalFilter, Card, Choice, Ruling, Store};
 
 use super::gate;
 use super::reply::Reply;
@@ -32,7 +32,7 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let state = state(&visit)?;
     let filter = ApprovalFilter { state, agent: visit.asked::<AgentName>("agent")? };
-    let found = visit.gw.store.approvals_page(filter, after, limit + 1).await?;
+    let found = visit.store.approvals_page(filter, after, limit + 1).await?;
     let cards = found.into_iter().map(|approval| Card { approval, items: Vec::new() });
     let views = cards.map(|card| ApprovalView::of(&card, Vec::new())).collect();
     Ok(Reply::json(200, &Page::of(views, limit, |view: &ApprovalView| view.approval_id.clone())))
@@ -53,24 +53,24 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
         return gate::show(visit).await;
     }
     gate::wait(&visit, visit.part("approval_id")?).await?;
-    let card = find(&visit.gw, visit.part("approval_id")?).await?;
-    let view = with_writes(&visit.gw, &card).await?;
+    let card = find(&visit.store, visit.part("approval_id")?).await?;
+    let view = with_writes(&visit.gw, &visit.store, &card).await?;
     Ok(Reply::json(200, &view))
 }
 
-async fn with_writes(gw: &Gateway, card: &Card) -> Result<ApprovalView, No> {
+async fn with_writes(gw: &Gateway, store: &Store, card: &Card) -> Result<ApprovalView, No> {
     let mut writes = Vec::new();
     for item in card.items.iter().take(SHOWN) {
-        if let Some(hold) = gw.store.hold(item.hold).await? {
-            let targets = gw.store.targets_of(hold.id).await?;
-            let reason = gw.store.reason_of(hold.id).await?;
+        if let Some(hold) = store.hold(item.hold).await? {
+            let targets = store.targets_of(hold.id).await?;
+            let reason = store.reason_of(hold.id).await?;
             let service = gw.services.for_service(&hold.service).ok();
             let about = service.map(|service| service.described(&hold.action)).unwrap_or_default();
             writes.push(HoldView { about, reason, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);
-    if let Some(filed) = gw.store.requested(card.approval.id).await? {
+    if let Some(filed) = store.requested(card.approval.id).await? {
         view.request = Some(gate::wish(&filed));
     }
     Ok(view)
@@ -138,6 +138,8 @@ pub enum DecideWord {
 pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     let mut body: Decide = visit.take()?;
     let gw = std::sync::Arc::clone(&visit.gw);
+    // A no must not wait for ordinary work, neither before it counts nor after.
+    let store = gw.store.asked_to_stop();
     let question = Question::read(&gw, visit.part("approval_id")?).await?;
     let heard = if body.decision == DecideWord::Modify && question.filed.is_none() {
         let arguments = body.arguments.take().ok_or_else(|| need("arguments"))?;
@@ -149,9 +151,9 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     match heard {
         Heard::Decided { approval, .. } => {
             let card = Card { approval, items: question.card.items };
-            Ok(Reply::json(200, &with_writes(&gw, &card).await?))
+            Ok(Reply::json(200, &with_writes(&gw, &store, &card).await?))
         }
-        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &question.card).await?)),
+        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &store, &question.card).await?)),
         Heard::Late(approval) => {
             let text = format!("already {}", deciding::told(&approval));
             Err(No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalAlreadyDecided, &text) })
@@ -185,8 +187,8 @@ fn ruling(body: &Decide) -> Result<Ruling, No> {
     })
 }
 
-async fn find(gw: &Gateway, id: ApprovalId) -> Result<Card, No> {
-    gw.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))
+async fn find(store: &Store, id: ApprovalId) -> Result<Card, No> {
+    store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))
 }
 
 /// `GET /v1/allowances`.

@@ -4,7 +4,7 @@ use sluice_core::audit::Entry;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, HoldId, Span};
-use sluice_store::HoldFilter;
+use sluice_store::{HoldFilter, Store};
 
 use super::reply::Reply;
 use super::route::Visit;
@@ -56,7 +56,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let call: CallId = visit.part("call_id")?;
     let gw = &visit.gw;
     let agent = visit.who.as_ref().and_then(|who| who.agent());
-    Ok(Reply::json(200, &standing(gw, call, agent, visit.wait()?).await?))
+    Ok(Reply::json(200, &standing_over(gw, &visit.store, call, agent, visit.wait()?).await?))
 }
 
 /// How a call stands, after waiting for it as long as asked. An agent sees its own calls only.
@@ -69,9 +69,19 @@ pub(crate) async fn standing(
     agent: Option<&AgentName>,
     wait: Span,
 ) -> Result<CallView, No> {
-    let Some(hold) = own(gw, call, agent).await? else { return ended(gw, call, agent).await };
-    let told = answer::wait(gw, call, hold.id, wait).await;
-    let now = answer::present(gw, gw.store.hold(hold.id).await?.unwrap_or(hold)).await?;
+    standing_over(gw, &gw.store, call, agent, wait).await
+}
+
+async fn standing_over(
+    gw: &Gateway,
+    store: &Store,
+    call: CallId,
+    agent: Option<&AgentName>,
+    wait: Span,
+) -> Result<CallView, No> {
+    let Some(hold) = own(store, call, agent).await? else { return ended(store, call, agent).await };
+    let told = answer::wait_over(gw, store, call, hold.id, wait).await;
+    let now = answer::present(store, store.hold(hold.id).await?.unwrap_or(hold)).await?;
     view_of(call, &now, told)
 }
 
@@ -95,8 +105,8 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
 }
 
 /// A call that ended at once is only in the record.
-async fn ended(gw: &Gateway, call: CallId, agent: Option<&AgentName>) -> Result<CallView, No> {
-    let entries = gw.store.call_entries(call).await?;
+async fn ended(store: &Store, call: CallId, agent: Option<&AgentName>) -> Result<CallView, No> {
+    let entries = store.call_entries(call).await?;
     let agent = agent.cloned().map(Actor::Agent);
     for (_, sealed) in entries {
         let Ok(Entry { fact, .. }) = serde_json::from_slice(&sealed.body) else { continue };
@@ -148,8 +158,8 @@ pub(super) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Reply,
 ///
 /// # Errors
 /// When the database cannot be read.
-pub(crate) async fn own(gw: &Gateway, call: CallId, agent: Option<&AgentName>) -> Result<Option<Hold>, No> {
-    let hold = gw.store.hold(HoldId::from_bits(call.bits())).await?;
+pub(crate) async fn own(store: &Store, call: CallId, agent: Option<&AgentName>) -> Result<Option<Hold>, No> {
+    let hold = store.hold(HoldId::from_bits(call.bits())).await?;
     Ok(hold.filter(|hold| agent.is_none_or(|agent| agent == hold.agent())))
 }
 

@@ -234,6 +234,7 @@ async fn anew(gw: &Gateway, old: &Hold, arguments: Value) -> Result<Known, No> {
         mode: Mode::Execute,
         wait_ms: Some(0),
         allow_duplicate: true,
+        named: false,
     };
     Ok(Known::on_behalf(gw, old.agent().clone(), session, wish))
 }

@@ -285,24 +285,20 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let missing = || No::saying(Code::ApprovalNotFound, "approval not found");
     // To a client, an id in a strange form is an id of nothing.
     let id: ApprovalId = visit.part("approval_id").map_err(|_| missing())?;
-    let (gw, visitor) = (&visit.gw, visit.visitor()?);
-    own_question(gw, visitor, id).await?.ok_or_else(missing)?;
+    own_question(&visit, id).await?.ok_or_else(missing)?;
     wait(&visit, id).await?;
-    let seen = own_question(gw, visitor, id).await?.ok_or_else(missing)?;
+    let seen = own_question(&visit, id).await?.ok_or_else(missing)?;
     Ok(Reply::json(200, &seen))
 }
 
-async fn own_question(
-    gw: &Gateway,
-    visitor: &crate::rooms::identity::Visitor,
-    id: ApprovalId,
-) -> Result<Option<Seen>, No> {
-    if let Some(filed) = gw.store.requested(id).await? {
+async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No> {
+    let (gw, store, visitor) = (&visit.gw, &visit.store, visit.visitor()?);
+    if let Some(filed) = store.requested(id).await? {
         let own = filed.request.client == visitor.client_id();
         return Ok(own.then(|| seen(&filed, gw.now())));
     }
     // A question about the agent's own call is its own too.
-    let card = gw.store.approval(id).await?;
+    let card = store.approval(id).await?;
     let own = card.filter(|card| visitor.agent() == Some(&card.approval.agent));
     Ok(own.map(|card| {
         let over = card.approval.is_over(gw.now());
@@ -376,7 +372,7 @@ pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
-    let found = visit.gw.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
+    let found = visit.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
     let views = found.iter().map(|filed| in_a_list(filed, now)).collect();
     Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
 }
@@ -391,7 +387,7 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
     let waiter = gw.questions.on(id);
     loop {
         let woken = waiter.woken();
-        let card = gw.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
+        let card = visit.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
         if !card.approval.state.is_open() || card.approval.is_over(gw.now()) || left == Span::ZERO {
             return Ok(());

@@ -24,7 +24,7 @@ const MOST: usize = 1_000;
 pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let after: Option<HoldId> = visit.asked("cursor")?;
-    let found = visit.gw.store.holds_page(filter(&visit)?, after, limit + 1).await?;
+    let found = visit.store.holds_page(filter(&visit)?, after, limit + 1).await?;
     let views = found.iter().map(HoldView::of).collect();
     Ok(Reply::json(200, &Page::of(views, limit, |view: &HoldView| view.buffer_id.clone())))
 }
@@ -32,7 +32,7 @@ pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
 /// `GET /v1/holds/{buffer_id}`.
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let hold = find(&visit).await?;
-    let targets = visit.gw.store.targets_of(hold.id).await?;
+    let targets = visit.store.targets_of(hold.id).await?;
     Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
 }
 
@@ -229,7 +229,7 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
 }
 
 pub(super) async fn find(visit: &Visit) -> Result<Hold, No> {
-    let hold = visit.gw.store.hold(visit.part("buffer_id")?).await?;
+    let hold = visit.store.hold(visit.part("buffer_id")?).await?;
     hold.ok_or_else(|| No::new(Code::HoldNotFound))
 }
 

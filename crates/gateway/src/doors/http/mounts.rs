@@ -1,4 +1,7 @@
-//! Mounted servers, for operators: how they are, what of their tools waits, and accepting it.
+//! Mounted servers, for operators: how they are, what of their tools waits, accepting it, and taking up what the
+//! configuration says of them now.
+
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +13,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
 use crate::config::Way;
-use crate::mounts::{self, MountService};
+use crate::mounts::{self, MountService, Reloaded};
 use crate::{Gateway, No};
 
 /// One mounted server.
@@ -101,21 +104,21 @@ enum Depth {
 /// `GET /v1/mounts`.
 pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     let mut data = Vec::new();
-    for service in visit.gw.mounts.iter() {
-        data.push(view(service, Depth::Counted));
+    for service in visit.gw.mounts.all() {
+        data.push(view(&service, Depth::Counted));
     }
     Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/mounts/{name}`.
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &view(known(&visit.gw, &visit.part::<String>("name")?)?, Depth::Named)))
+    Ok(Reply::json(200, &view(&*known(&visit.gw, &visit.part::<String>("name")?)?, Depth::Named)))
 }
 
 /// `GET /v1/mounts/{name}/waiting`.
 pub(super) async fn waiting(visit: Visit) -> Result<Reply, No> {
     let service = known(&visit.gw, &visit.part::<String>("name")?)?;
-    let mut view = view(service, Depth::Whole);
+    let mut view = view(&service, Depth::Whole);
     view.tools.retain(|tool| tool.waiting.is_some());
     Ok(Reply::json(200, &view))
 }
@@ -123,8 +126,31 @@ pub(super) async fn waiting(visit: Visit) -> Result<Reply, No> {
 /// `POST /v1/mounts/{name}/test`.
 pub(super) async fn test(visit: Visit) -> Result<Reply, No> {
     let service = known(&visit.gw, &visit.part::<String>("name")?)?;
-    mounts::look_again(service).await;
-    Ok(Reply::json(200, &view(service, Depth::Named)))
+    mounts::look_again(&service).await;
+    Ok(Reply::json(200, &view(&service, Depth::Named)))
+}
+
+/// What reading the mounts of the configuration again did.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReloadedView {
+    /// Servers that were not there before.
+    pub added: Vec<String>,
+    /// Servers that are set up otherwise now, and were started again.
+    pub changed: Vec<String>,
+    /// Servers that are gone.
+    pub removed: Vec<String>,
+    /// Held writes to them that were cancelled.
+    pub cancelled: Vec<String>,
+    /// Other keys of the file that are not as the gateway has them; they take effect when it starts again.
+    pub after_restart: Vec<String>,
+}
+
+/// `POST /v1/mounts/reload`.
+pub(super) async fn reload(visit: Visit) -> Result<Reply, No> {
+    let Reloaded { added, changed, removed, cancelled, after_restart } =
+        mounts::reload(&visit.gw, visit.actor()?).await?;
+    let cancelled = cancelled.iter().map(ToString::to_string).collect();
+    Ok(Reply::json(200, &ReloadedView { added, changed, removed, cancelled, after_restart }))
 }
 
 /// What is accepted.
@@ -158,14 +184,14 @@ pub(super) async fn accept(mut visit: Visit) -> Result<Reply, No> {
         }
         other => other.into(),
     })?;
-    mounts::look_again(service).await;
+    mounts::look_again(&service).await;
     visit.gw.events.wrote();
-    Ok(Reply::json(200, &view(service, Depth::Named)))
+    Ok(Reply::json(200, &view(&service, Depth::Named)))
 }
 
-fn known<'a>(gw: &'a Gateway, name: &str) -> Result<&'a MountService, No> {
+fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, No> {
     let missing = || No::saying(Code::StoreNotFound, "there is no mount of this name; GET /v1/mounts lists them");
-    gw.mounts.get(name).map(AsRef::as_ref).ok_or_else(missing)
+    gw.mounts.get(name).ok_or_else(missing)
 }
 
 fn view(service: &MountService, depth: Depth) -> MountView {

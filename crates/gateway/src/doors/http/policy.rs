@@ -156,7 +156,7 @@ pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
     let named = session_id.map(|id| id.to_string());
     let mut question = Question::new(&agent, &capability, &arguments, gw.now());
     question.session = named.as_deref();
-    question.tainted = session.as_ref().is_some_and(|session| session.tainted_at.is_some());
+    question.tainted = gw.store.any_tainted(agent.clone()).await?;
     question.targets = Some(origins(&targets));
     let mut explained = serde_json::to_value(gw.policy.get().explain(&question)).unwrap_or_default();
     let targets: Vec<TargetView> = targets.into_iter().map(TargetView::from).collect();

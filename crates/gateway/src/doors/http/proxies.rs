@@ -1,5 +1,7 @@
 //! Security proxies, for operators: how they stand, how their tasks ended, and letting them run again.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,9 +41,58 @@ pub struct ProxyView {
     pub archives: Vec<String>,
     /// Drafts by state.
     pub drafts: std::collections::BTreeMap<String, usize>,
+    /// The sides it last dealt with, and what is kept about them. Their facts come from the service.
+    pub relations: Vec<RelationView>,
+    /// Drafts that calls name, newest first.
+    pub named_drafts: Vec<DraftView>,
+    /// What tasks last proposed to keep and may not, newest first.
+    pub refused_proposals: Vec<RefusedView>,
     /// When its credential is to be replaced, if it has a lasting account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_by: Option<String>,
+}
+
+/// Another side of a lasting account.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RelationView {
+    /// As calls name it.
+    pub name: String,
+    /// When it was first dealt with.
+    pub since: String,
+    /// When it was last dealt with.
+    pub last: String,
+    /// What is kept about it.
+    pub facts: Value,
+    /// Exchanges a task is told of.
+    pub recent: usize,
+}
+
+/// A draft that calls name.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DraftView {
+    /// As calls name it.
+    pub name: String,
+    /// `IN_PROGRESS`, `SENT` or `ABANDONED`.
+    pub state: String,
+    /// Which operation moved it last.
+    pub operation: String,
+    /// When.
+    pub at: String,
+    /// What is kept in it.
+    pub fields: Value,
+}
+
+/// A proposal that was not taken.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RefusedView {
+    /// When.
+    pub at: String,
+    /// Which task proposed it.
+    pub task_id: String,
+    /// `relation` or `draft`.
+    pub about: String,
+    /// Why not: `proposal.leak`.
+    pub code: String,
 }
 
 /// One task.
@@ -73,7 +124,7 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     let standings = gw.store.proxy_standings().await?;
     let mut data = Vec::new();
     for found in gw.proxies.found() {
-        data.push(view(gw, found, &standings, 1).await?);
+        data.push(view(gw, &found, &standings, 1).await?);
     }
     Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
 }
@@ -86,15 +137,21 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 async fn one(gw: &Gateway, name: &str) -> Result<Reply, No> {
     let found = declared(gw, name)?;
     let standings = gw.store.proxy_standings().await?;
-    Ok(Reply::json(200, &view(gw, found, &standings, SHOWN).await?))
+    let mut shown = view(gw, &found, &standings, SHOWN).await?;
+    if let Some(proxy) = gw.proxies.get(name) {
+        lasting(&mut shown, &proxy);
+    }
+    Ok(Reply::json(200, &shown))
 }
 
 async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -> Result<ProxyView, No> {
     let name = found.name.as_str();
+    let service = gw.proxies.get(name);
     let tasks = gw.store.proxy_tasks(name, false, None, tasks).await?;
     let standing = standings.iter().find(|standing| standing.proxy == name);
     let state = match standing {
-        _ if !found.is_whole() => "flawed",
+        // A file that broke while its proxy ran leaves it running as it was.
+        _ if service.is_none() => "flawed",
         Some(Standing { quarantined: true, .. }) => "quarantined",
         Some(_) => "waiting",
         None if tasks.iter().any(|task| task.state == TaskState::Running) => "running",
@@ -102,8 +159,8 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
     };
     let mut flaws: Vec<String> = found.flaws.iter().map(ToString::to_string).collect();
     flaws.extend(found.declared.as_ref().err().map(ToString::to_string));
-    let declared = found.declared.as_ref().ok();
-    let workspace = gw.proxies.get(name).map(|proxy| proxy.workspace());
+    let declared = service.as_ref().map(|proxy| proxy.declared()).or(found.declared.as_ref().ok());
+    let workspace = service.as_ref().map(|proxy| proxy.workspace());
     let mut drafts = std::collections::BTreeMap::new();
     for (_, draft) in workspace.map(|workspace| workspace.drafts()).unwrap_or_default() {
         *drafts.entry(draft.state).or_insert(0) += 1;
@@ -126,8 +183,40 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
         tasks: tasks.iter().map(task_view).collect(),
         archives: archived.into_iter().map(|archived| archived.name).collect(),
         drafts,
+        relations: Vec::new(),
+        named_drafts: Vec::new(),
+        refused_proposals: Vec::new(),
         rotate_by: rotation.map(|rotation| rotation.due.to_string()),
     })
+}
+
+/// What a lasting account keeps.
+fn lasting(shown: &mut ProxyView, proxy: &ProxyService) {
+    let Some(identity) = &proxy.declared().identity else { return };
+    let (workspace, most) = (proxy.workspace(), SHOWN as usize);
+    shown.relations = workspace
+        .sides(most)
+        .into_iter()
+        .map(|side| RelationView {
+            recent: workspace.recent(&side.name, identity.recent as usize).len(),
+            name: side.name,
+            since: side.since,
+            last: side.last,
+            facts: Value::Object(side.facts),
+        })
+        .collect();
+    let drafts = workspace.named_drafts().into_iter().take(most);
+    let drafts = drafts.map(|draft| DraftView {
+        name: draft.name,
+        state: draft.state,
+        operation: draft.operation,
+        at: draft.at,
+        fields: Value::Object(draft.fields),
+    });
+    shown.named_drafts = drafts.collect();
+    let refused = workspace.refused(most).into_iter();
+    shown.refused_proposals =
+        refused.map(|one| RefusedView { at: one.at, task_id: one.task, about: one.about, code: one.code }).collect();
 }
 
 fn word(value: &impl Serialize) -> String {
@@ -233,12 +322,12 @@ async fn note(gw: &Gateway, visit: &Visit, what: &'static str, name: &str) -> Re
     Ok(())
 }
 
-fn declared<'a>(gw: &'a Gateway, name: &str) -> Result<&'a Found, No> {
-    gw.proxies.found().iter().find(|found| found.name == name).ok_or_else(missing)
+fn declared(gw: &Gateway, name: &str) -> Result<Arc<Found>, No> {
+    gw.proxies.found().into_iter().find(|found| found.name == name).ok_or_else(missing)
 }
 
-fn known<'a>(gw: &'a Gateway, name: &str) -> Result<&'a ProxyService, No> {
-    gw.proxies.get(name).map(AsRef::as_ref).ok_or_else(missing)
+fn known(gw: &Gateway, name: &str) -> Result<Arc<ProxyService>, No> {
+    gw.proxies.get(name).ok_or_else(missing)
 }
 
 fn missing() -> No {

@@ -99,7 +99,7 @@ fn log_of(visit: &Visit) -> Result<NodeName, No> {
 
 /// `GET /v1/audit/logs`.
 pub(super) async fn logs(visit: Visit) -> Result<Reply, No> {
-    let data = status::logs(&visit.gw).await?;
+    let data = status::logs(&visit.gw, &visit.gw.store).await?;
     Ok(Reply::json(200, &Page::<LogView> { data, next_cursor: None, has_more: false }))
 }
 

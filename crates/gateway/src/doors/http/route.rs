@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_core::Actor;
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_store::Role;
+use sluice_store::{Role, Store};
 
 use super::METHODS;
 use super::reply::Reply;
@@ -93,6 +93,8 @@ pub type Handler = fn(Visit) -> Work<'static, Result<Reply, No>>;
 pub struct Visit {
     /// The gateway.
     pub gw: Arc<Gateway>,
+    /// The database, asked over the connection of the listener this came by.
+    pub store: Arc<Store>,
     /// Who, unless the route is open.
     pub who: Option<Visitor>,
     /// Parts of the path.

@@ -164,7 +164,7 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
 
 /// Every service that is, was or can be connected.
 pub(super) async fn all(gw: &Gateway) -> Result<Vec<ConnectionView>, No> {
-    let mut list = gw.connections.list().await?;
+    let mut list = gw.connections.list(&gw.store).await?;
     for account in &gw.config.services.connections.0 {
         if !list.iter().any(|known| known.name == account.name) {
             list.push(available(gw, account));
@@ -185,6 +185,7 @@ fn available(gw: &Gateway, account: &Account) -> ConnectionView {
         since: gw.now().to_string(),
         endpoint: account.api.clone(),
         messages: None,
+        encrypted: None,
         complete: false,
         synced_at: None,
         age_s: None,
@@ -325,7 +326,11 @@ pub(super) async fn disconnect(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn sync(visit: Visit) -> Result<Reply, No> {
     let (gw, name) = (&visit.gw, name(&visit)?);
     // Somebody wants it: what was set aside is tried again, too.
-    let Synced { pages, changes, made_anew, set_aside, recovered } = gw.connections.sync_whole(&name).await?;
+    let synced = match visit.asked::<bool>("afresh")?.unwrap_or(false) {
+        true => gw.connections.sync_afresh(&name).await?,
+        false => gw.connections.sync_whole(&name).await?,
+    };
+    let Synced { pages, changes, made_anew, set_aside, recovered } = synced;
     let service = gw.connections.show(&name).await?;
     Ok(Reply::json(200, &SyncView { pages, changes, made_anew, set_aside, recovered, service }))
 }

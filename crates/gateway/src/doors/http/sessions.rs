@@ -75,7 +75,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 /// `DELETE /v1/sessions/{session_id}`.
 pub(super) async fn end(visit: Visit) -> Result<Reply, No> {
     let id: SessionId = visit.part("session_id")?;
-    let session = visit.gw.store.session(id).await?;
+    let session = visit.store.session(id).await?;
     let agent = visit.visitor()?.agent();
     let own = session.filter(|session| agent.is_none_or(|agent| *agent == session.agent));
     own.ok_or_else(|| No::new(Code::IdentitySession))?;

@@ -7,7 +7,7 @@ use sluice_core::ids::MessageId;
 use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, ServiceName, Span};
-use sluice_store::{AlertFilter, Scope, Severity, StoreError};
+use sluice_store::{AlertFilter, Scope, Severity, Store, StoreError};
 
 use super::reply::Reply;
 use super::route::Visit;
@@ -118,10 +118,10 @@ pub struct LogView {
 }
 
 /// Every audit log, as it ends now.
-pub(super) async fn logs(gw: &Gateway) -> Result<Vec<LogView>, No> {
+pub(super) async fn logs(gw: &Gateway, store: &Store) -> Result<Vec<LogView>, No> {
     let mut logs = Vec::new();
-    for (log, head) in gw.store.logs().await? {
-        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
+    for (log, head) in store.logs().await? {
+        let signed = store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
         let key = gw.audit_keys.iter().find(|(of, _)| *of == log).map(|(_, key)| key.to_string());
         logs.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed, key });
     }
@@ -140,13 +140,15 @@ struct Counts {
 
 impl Counts {
     async fn read(gw: &Gateway) -> Result<Self, No> {
+        // Over a connection of its own, which ordinary work cannot keep busy and stopping does not wait for.
+        let store = &gw.store.asked_for_status();
         let severe = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
         Ok(Self {
-            audit: logs(gw).await?,
-            holds: gw.store.holds_by_state().await?.into_iter().collect(),
-            open_approvals: gw.store.open_approvals(1000).await?.len(),
-            open_alerts: gw.store.alerts(severe, None, 1000).await?.len(),
-            services: gw.connections.list().await?.into_iter().filter(|one| one.state != "disconnected").collect(),
+            audit: logs(gw, store).await?,
+            holds: store.holds_by_state().await?.into_iter().collect(),
+            open_approvals: store.open_approvals(1000).await?.len(),
+            open_alerts: store.alerts(severe, None, 1000).await?.len(),
+            services: gw.connections.list(store).await?.into_iter().filter(|one| one.state != "disconnected").collect(),
         })
     }
 }
@@ -159,7 +161,11 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
     // How things are is asked most urgently when they are not well: what the database does not say at once is left out.
     let counts = tokio::time::timeout(SOON.as_duration(), Counts::read(gw)).await;
     let (counts, busy) = match counts {
-        Ok(counts) => (counts?, false),
+        Ok(Ok(counts)) => (counts, false),
+        Ok(Err(no)) => {
+            tracing::warn!(code = no.refusal.code().as_str(), "how things stand could not be read whole");
+            (Counts::default(), true)
+        }
         Err(_) => (Counts::default(), true),
     };
     let Counts { audit, holds, open_approvals, open_alerts, services } = counts;
@@ -216,7 +222,7 @@ fn channels(gw: &Gateway) -> Vec<ChannelStatus> {
 }
 
 fn mounts(gw: &Gateway) -> Vec<MountStatus> {
-    let all = gw.mounts.iter().map(|service| {
+    let all = gw.mounts.all().into_iter().map(|service| {
         let (condition, waiting) = (service.condition(), service.pins());
         let waiting_tools = waiting.iter().filter(|pin| pin.waiting.is_some()).count();
         let (name, state) = (service.mount().name.clone(), condition.phase.as_str().to_owned());
@@ -233,7 +239,7 @@ pub(super) async fn live(_: Visit) -> Result<Reply, No> {
 /// `GET /readyz`: new calls are taken.
 pub(super) async fn ready(visit: Visit) -> Result<Reply, No> {
     visit.gw.takes_calls()?;
-    visit.gw.store.freezes().await?;
+    visit.store.freezes().await?;
     Ok(Reply::json(200, &json!({"status": "ok"})))
 }
 
@@ -341,7 +347,7 @@ pub(super) async fn alerts(visit: Visit) -> Result<Reply, No> {
     let open_only = visit.asked::<bool>("open")?.unwrap_or(false);
     let filter = AlertFilter { open_only, severity_at_least: severity, agent: visit.asked("agent")? };
     let after: Option<MessageId> = visit.asked("cursor")?;
-    let data: Vec<Value> = visit.gw.store.alerts(filter, after, limit + 1).await?.iter().map(as_json).collect();
+    let data: Vec<Value> = visit.store.alerts(filter, after, limit + 1).await?.iter().map(as_json).collect();
     let cursor = |alert: &Value| at(alert, "/alert_id").as_str().unwrap_or_default().to_owned();
     Ok(Reply::json(200, &Page::of(data, limit, cursor)))
 }

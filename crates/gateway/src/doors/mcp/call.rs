@@ -17,7 +17,7 @@ use sluice_core::{CallId, CapabilityName, HoldId, Span, Tier};
 use super::handler::{Handler, client_of, guest_of};
 use super::shown::{self, Asked};
 use super::tools::{AGAIN, REASON};
-use super::{Guest, companions, permission, recent, tasks, words};
+use super::{Guest, companions, permission, recent, tasks, tools, words};
 use crate::doors::http::calls;
 use crate::doors::http::views::CallView;
 use crate::rooms::answer::{self, Answer};
@@ -63,13 +63,18 @@ pub(super) async fn make(
     let given = shown::whole(&arguments);
     let asked = Asked { agent: &guest.agent, tool: &request.name, arguments: &given };
     let resumed = request.request_state.as_deref().map(|state| shown::resumed(state, asked)).transpose()?;
-    let mut wish = wish(&capability, arguments);
+    let mut wish = wish(&capability, arguments, &|name| takes(gw, &capability, name));
     wish.session_id = guest.session.as_ref().map(|session| session.id);
     wish.idempotency_key = text(context, KEY).map(|key| format!("mcp:{key}").chars().take(200).collect());
     let named = identity(&guest, context);
     let named = named.map(|name| recent::print(&guest.agent, &name, &request.name, &wish.arguments));
+    if let (Some(print), None) = (&named, &wish.idempotency_key) {
+        // The store has the last word: while the first is still on its way, after its client has gone, after a restart.
+        wish.idempotency_key = Some(format!("mcp-call:{}", sluice_core::hex::encode(print)));
+        wish.named = true;
+    }
     let before = match resumed.or_else(|| named.as_ref().and_then(|named| handler.recent.find(named))) {
-        Some(call) => calls::own(gw, call, Some(&guest.agent)).await.ok().flatten(),
+        Some(call) => calls::own(&gw.store, call, Some(&guest.agent)).await.ok().flatten(),
         None => None,
     };
     if resumed.is_some() && before.is_none() {
@@ -77,7 +82,7 @@ pub(super) async fn make(
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     }
     let told = match before {
-        Some(hold) => answer::tell(gw, hold.call, &hold).await,
+        Some(hold) => answer::tell(&gw.store, hold.call, &hold).await,
         None => {
             let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
             corridor::walk(gw, knock).await
@@ -115,13 +120,20 @@ pub(super) async fn make(
     .into())
 }
 
+/// Whether a tool has an argument of this name itself, so that it is not ours to take away.
+fn takes(gw: &Gateway, capability: &CapabilityName, argument: &str) -> bool {
+    let known = gw.catalogue.known();
+    known.get(capability).is_some_and(|spec| tools::has_own(spec, argument))
+}
+
 /// What is asked, without what the door itself understands.
-fn wish(capability: &CapabilityName, mut arguments: JsonObject) -> Wish {
-    let reason = match arguments.remove(REASON) {
+fn wish(capability: &CapabilityName, mut arguments: JsonObject, takes: &dyn Fn(&str) -> bool) -> Wish {
+    let mut ours = |name: &str| if takes(name) { None } else { arguments.remove(name) };
+    let reason = match ours(REASON) {
         Some(Value::String(reason)) => Some(reason),
         _ => None,
     };
-    let allow_duplicate = arguments.remove(AGAIN) == Some(Value::Bool(true));
+    let allow_duplicate = ours(AGAIN) == Some(Value::Bool(true));
     Wish {
         capability: capability.clone(),
         arguments: Value::Object(arguments),
@@ -132,6 +144,7 @@ fn wish(capability: &CapabilityName, mut arguments: JsonObject) -> Wish {
         mode: Mode::Execute,
         wait_ms: None,
         allow_duplicate,
+        named: false,
     }
 }
 
@@ -245,8 +258,17 @@ mod tests {
     fn words_for_the_gate_do_not_reach_the_capability() {
         let name = CapabilityName::new("email.send").unwrap();
         let arguments = serde_json::json!({"to": "a@b.c", REASON: "asked to", AGAIN: true});
-        let wish = wish(&name, super::super::tools::object(arguments));
+        let wish = wish(&name, tools::object(arguments), &|_| false);
         assert_eq!(wish.arguments, serde_json::json!({"to": "a@b.c"}));
         assert_eq!((wish.reason.as_deref(), wish.allow_duplicate), (Some("asked to"), true));
+    }
+
+    #[test]
+    fn an_argument_of_the_tools_own_is_not_taken_away() {
+        let name = CapabilityName::new("mail.note").unwrap();
+        let arguments = serde_json::json!({REASON: "its own", AGAIN: true});
+        let wish = wish(&name, tools::object(arguments), &|argument| argument == REASON);
+        assert_eq!(wish.arguments, serde_json::json!({REASON: "its own"}));
+        assert_eq!((wish.reason, wish.allow_duplicate), (None, true));
     }
 }

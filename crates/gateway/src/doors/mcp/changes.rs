@@ -1,6 +1,6 @@
-//! Whether what agents can do has changed: rules, freezes, keys.
+//! Whether what agents can do has changed: rules, freezes, keys, what stands behind the gate.
 //!
-//! Takes a look at all three; gives a number that grows when one of them is another. Promise: whoever holds a
+//! Takes a look at all four; gives a number that grows when one of them is another. Promise: whoever holds a
 //! receiver is woken after a change and never for anything else, so a thousand idle clients cost nothing.
 
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +22,7 @@ struct Stamp {
     policy: String,
     freezes: Vec<String>,
     keys: u64,
+    offered: u64,
 }
 
 impl Changes {
@@ -42,7 +43,12 @@ impl Changes {
             return Ok(());
         }
         let freezes = gw.store.freezes().await?.iter().map(|freeze| freeze.scope.to_string()).collect();
-        let now = Stamp { policy: gw.policy.get().version().to_owned(), freezes, keys: gw.keyring.version() };
+        let now = Stamp {
+            policy: gw.policy.get().version().to_owned(),
+            freezes,
+            keys: gw.keyring.version(),
+            offered: gw.catalogue.version(),
+        };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref() != Some(&now) {
             *seen = Some(now);

@@ -7,23 +7,18 @@ use std::sync::Arc;
 
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
-use sluice_core::policy::Question;
+use sluice_core::hold::HoldState;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, CallId, HoldId, Span, Tier};
 use sluice_store::{ApprovalFilter, HoldFilter};
 
 use super::handler::Handler;
+use super::names::{APPROVALS, CANCEL, STATUS, WAIT, WHOAMI};
 use super::{Guest, permission, tools, words};
 use crate::No;
 use crate::doors::http::calls;
 use crate::doors::http::views::HoldView;
 use crate::rooms::hold;
-
-const STATUS: &str = "sluice_status";
-const WAIT: &str = "sluice_wait";
-const CANCEL: &str = "sluice_cancel";
-const WHOAMI: &str = "sluice_whoami";
-const APPROVALS: &str = "sluice_approvals";
 
 /// The longest one call of `sluice_wait` waits, in seconds.
 const LONGEST: u64 = 50;
@@ -129,8 +124,12 @@ async fn latest(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
 async fn cancel(handler: &Handler, guest: &Guest, arguments: &JsonObject) -> Result<CallToolResult, No> {
     let call = named(arguments)?;
     let gw = &handler.gw;
-    calls::own(gw, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
-    let hold = hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?;
+    let found = calls::own(&gw.store, call, Some(&guest.agent)).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
+    let hold = match found.state {
+        // Stopped before: there is nothing to be late for.
+        HoldState::Cancelled { .. } => found,
+        _ => hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?,
+    };
     let words = format!("`{}` is cancelled: nothing was sent.", hold.action.capability());
     let value = json!({"status": "cancelled", "call_id": call, "buffer_id": hold.id});
     Ok(words::result(value, vec![words], false))
@@ -139,12 +138,12 @@ async fn cancel(handler: &Handler, guest: &Guest, arguments: &JsonObject) -> Res
 async fn whoami(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> {
     let gw = &handler.gw;
     let policy = gw.policy.get();
-    let (nothing, now) = (Map::new(), gw.now());
     let mut tiers = Map::new();
     for (tool, capability) in handler.names.now().iter() {
-        if policy.reach(&guest.agent, capability).loosest < Tier::Blocked {
-            let verdict = policy.judge(&Question::new(&guest.agent, capability, &nothing, now));
-            tiers.insert(tool.to_owned(), verdict.tier.as_str().into());
+        let reach = policy.reach(&guest.agent, capability);
+        let works = guest.session.is_some() || !tools::needs_session(capability);
+        if works && reach.loosest < Tier::Blocked {
+            tiers.insert(tool.to_owned(), said(reach.loosest, reach.strictest));
         }
     }
     let frozen: Vec<String> = gw.store.freezes().await?.iter().map(|freeze| freeze.scope.to_string()).collect();
@@ -153,9 +152,17 @@ async fn whoami(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
         "status": "done", "agent": guest.agent, "key_id": guest.visitor.key(),
         "session_id": guest.session.as_ref().map(|session| session.id), "paused": gw.keyring.is_paused(&guest.agent),
         "frozen": frozen, "folders": gw.about.folders_of(&guest.agent), "policy_version": policy.version(),
-        "tiers_without_arguments": tiers,
+        "tiers": tiers,
     });
     Ok(listed(&value, words))
+}
+
+/// What the rules say to a tool. Judged without arguments, a rule about arguments would say the worst.
+fn said(loosest: Tier, strictest: Tier) -> Value {
+    if loosest == strictest {
+        return loosest.as_str().into();
+    }
+    format!("{} to {}, depending on the arguments", loosest.as_str(), strictest.as_str()).into()
 }
 
 async fn approvals(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> {

@@ -81,7 +81,8 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let guest = guest_of(&context)?;
         let client = client_of(&guest, &context);
-        let list = tools::list(&self.gw, &self.names.now(), &guest.agent, client.as_deref()).await;
+        let viewer = guest.viewer(client.as_deref());
+        let list = tools::list(&self.gw, &self.names.now(), viewer).await;
         let list: Vec<Tool> = list.map_err(|no| broken(&no))?;
         Ok(ListToolsResult::with_all_items(list).with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
     }

@@ -16,6 +16,14 @@ use crate::catalogue::LiveCatalogue;
 const LONGEST: usize = 50;
 /// What our own tools start with.
 pub(super) const OWN: &str = "sluice_";
+pub(super) const STATUS: &str = "sluice_status";
+pub(super) const WAIT: &str = "sluice_wait";
+pub(super) const CANCEL: &str = "sluice_cancel";
+pub(super) const WHOAMI: &str = "sluice_whoami";
+pub(super) const APPROVALS: &str = "sluice_approvals";
+pub(super) const PERMISSION: &str = "sluice_permission_prompt";
+/// Every companion tool.
+const COMPANIONS: [&str; 6] = [STATUS, WAIT, CANCEL, WHOAMI, APPROVALS, PERMISSION];
 
 /// All names, both ways.
 #[derive(Debug, Default)]
@@ -53,6 +61,12 @@ impl Names {
     #[must_use]
     pub fn tool(&self, capability: &CapabilityName) -> Option<&str> {
         self.by_capability.get(capability).map(String::as_str)
+    }
+
+    /// Whether the gateway has a tool of this name, a companion or a capability.
+    #[must_use]
+    pub fn knows(&self, tool: &str) -> bool {
+        COMPANIONS.contains(&tool) || self.by_tool.contains_key(tool)
     }
 
     /// Every tool with its capability, by name.
@@ -128,6 +142,13 @@ mod tests {
         assert_eq!(tools.len(), 3);
         assert!(tools.iter().all(|tool| tool.starts_with("a_b_c_")), "{tools:?}");
         assert!(names.capability("a_b_c").is_none(), "the bare name means none of them");
+    }
+
+    #[test]
+    fn only_tools_that_exist_are_known() {
+        let names = names(&["email.send"]);
+        assert!(names.knows("email_send") && names.knows("sluice_wait"));
+        assert!(!names.knows("evil__run") && !names.knows("sluice_evil") && !names.knows("email.send"));
     }
 
     #[test]

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use sluice_core::Span;
 
 use super::handler::{Handler, client_of};
-use super::{Guest, call, tools};
+use super::{Guest, call, names, tools};
 use crate::doors::foreign;
 use crate::rooms::answer::{self, Answer};
 use crate::rooms::identity::{Knock, Mode, Wish};
 use crate::{No, corridor};
 
-pub(super) const NAME: &str = "sluice_permission_prompt";
+pub(super) const NAME: &str = names::PERMISSION;
 
 /// Its definition, for clients that are known to ask.
 pub(super) fn tool(client: Option<&str>) -> Option<Tool> {
@@ -56,12 +56,13 @@ async fn judge(
     context: &RequestContext<RoleServer>,
 ) -> Result<(), String> {
     let tool = arguments.get("tool_name").and_then(Value::as_str).unwrap_or_default();
-    if foreign::is_own(tool) {
+    let named = foreign::Tool::doubly(tool);
+    // SECURITY: a prefix proves nothing. Only what this gateway offers under that name is judged when it is called.
+    if named.of_gate().is_some_and(|own| handler.names.now().knows(own)) {
         return Ok(());
     }
     let input = arguments.get("input").cloned().unwrap_or(Value::Null);
-    let asked = foreign::translate(tool, &input, None)
-        .ok_or_else(|| format!("the tool `{}` has a name the gate cannot judge", call::short(tool)))?;
+    let asked = foreign::translate(&named, &input, None).map_err(|why| format!("`{}`: {why}", call::short(tool)))?;
     let wish = Wish {
         capability: asked.capability,
         arguments: asked.arguments,
@@ -75,6 +76,7 @@ async fn judge(
         mode: Mode::Check,
         wait_ms: Some(0),
         allow_duplicate: true,
+        named: false,
     };
     let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
     let gw = &handler.gw;

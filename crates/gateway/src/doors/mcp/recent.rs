@@ -1,8 +1,8 @@
 //! Calls a client has named: made again under the same name, a call is answered, not made.
 //!
 //! Takes the client's own name for a call and what it asked; gives the call it was the first time. Promise: a name is
-//! only good for the same agent and the same arguments. Names are kept in memory, the latest few thousand; behind them
-//! stands the store, which refuses an identical write of the last minutes whatever its name.
+//! only good for the same agent and the same arguments. Names are kept in memory, the latest few thousand, so that a call
+//! that was accepted is not judged anew; behind them stands the store, which keeps the names of writes for 30 days.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

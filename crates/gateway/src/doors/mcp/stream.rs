@@ -113,14 +113,23 @@ impl Listener {
     fn new(gw: &Arc<Gateway>, names: &Arc<LiveNames>, guest: Arc<Guest>, client: Option<String>) -> Result<Self, No> {
         let limits = &gw.config.limits;
         let seat = gw.events.seat(guest.visitor.key(), limits.streams, limits.streams_per_key);
-        let seat = seat.ok_or_else(|| No::new(Code::DoorTooMany))?;
+        let seat = seat.ok_or_else(|| {
+            tracing::warn!(
+                agent.id = %guest.agent,
+                "a client of {} is not told when its tools change: its key has {} streams, or the gateway all it may \
+                 (limits.streams_per_key, limits.streams)",
+                guest.agent, limits.streams_per_key
+            );
+            No::new(Code::DoorTooMany)
+        })?;
         let (gw, names) = (Arc::clone(gw), Arc::clone(names));
         Ok(Self { changes: gw.changes.listen(), gw, names, guest, client, seen: None, _seat: seat })
     }
 
     /// The list as it is now.
     async fn print(&self) -> Option<[u8; 32]> {
-        let list = tools::list(&self.gw, &self.names.now(), &self.guest.agent, self.client.as_deref()).await;
+        let viewer = self.guest.viewer(self.client.as_deref());
+        let list = tools::list(&self.gw, &self.names.now(), viewer).await;
         list.ok().map(|list| tools::print(&list))
     }
 

@@ -43,7 +43,7 @@ fn task(call: CallId, made: Timestamp, now: Timestamp) -> Task {
 pub(super) async fn get(handler: &Handler, id: &str, guest: &Guest) -> Result<GetTaskResult, ErrorData> {
     let gw = &handler.gw;
     let call = named(id)?;
-    let hold = calls::own(gw, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
+    let hold = calls::own(&gw.store, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
     let view = calls::standing(gw, call, Some(&guest.agent), Span::ZERO).await.map_err(|no| broken(&no))?;
     let state = view.status.clone();
     let task = task(call, hold.admitted_at, gw.now());
@@ -68,7 +68,7 @@ pub(super) async fn get(handler: &Handler, id: &str, guest: &Guest) -> Result<Ge
 pub(super) async fn cancel(handler: &Handler, id: &str, guest: &Guest) -> Result<(), ErrorData> {
     let gw = &handler.gw;
     let call = named(id)?;
-    calls::own(gw, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
+    calls::own(&gw.store, call, Some(&guest.agent)).await.map_err(|no| broken(&no))?.ok_or_else(unknown)?;
     match hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await {
         Ok(_) => Ok(()),
         // The extension makes cancelling a wish: `tasks/get` says what became of it.

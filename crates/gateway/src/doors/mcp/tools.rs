@@ -9,7 +9,7 @@ use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_core::capability::{Capability, Effect, EffectClass};
-use sluice_core::{AgentName, Span, Tier};
+use sluice_core::{AgentName, CapabilityName, Span, Tier};
 use sluice_store::{Freeze, Scope};
 
 use super::companions;
@@ -23,8 +23,23 @@ pub(super) const REASON: &str = "sluice_reason";
 pub(super) const AGAIN: &str = "sluice_allow_duplicate";
 /// Services whose effects stay on this gateway.
 const LOCAL: [&str; 8] = ["filesystem", "state", "agent", "system", "scheduler", "secrets", "comms", "alerts"];
-/// Last parts of names that only add something.
-const ADDS: [&str; 9] = ["append", "copy", "create", "label", "react", "mark_read", "acknowledge", "init", "draft"];
+/// Services whose reads are answered from a copy the gateway keeps.
+const COPIED: [&str; 1] = ["email"];
+/// Last parts of names that only add something. A copy may replace what is at its target.
+const ADDS: [&str; 8] = ["append", "create", "label", "react", "mark_read", "acknowledge", "init", "draft"];
+/// Last parts of names that change what is there, so that a second time is not the first.
+const BUILDS_ON: [&str; 2] = ["append", "edit"];
+/// Capabilities that only mean something within a session.
+const OF_A_SESSION: &str = "state.session.";
+
+/// Who looks at a list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Viewer<'a> {
+    pub agent: &'a AgentName,
+    pub client: Option<&'a str>,
+    /// The newest revision has none.
+    pub has_session: bool,
+}
 
 /// Every tool of an agent, in the order of their names.
 ///
@@ -33,8 +48,7 @@ const ADDS: [&str; 9] = ["append", "copy", "create", "label", "react", "mark_rea
 pub(super) async fn list(
     gw: &Gateway,
     names: &Names,
-    agent: &AgentName,
-    client: Option<&str>,
+    Viewer { agent, client, has_session }: Viewer<'_>,
 ) -> Result<Vec<Tool>, No> {
     let freezes = gw.store.freezes().await?;
     let (policy, known) = (gw.policy.get(), gw.catalogue.known());
@@ -43,7 +57,7 @@ pub(super) async fn list(
     for (name, capability) in names.iter() {
         let Some(spec) = known.get(capability) else { continue };
         let reach = policy.reach(agent, capability);
-        if reach.loosest == Tier::Blocked {
+        if reach.loosest == Tier::Blocked || (!has_session && needs_session(capability)) {
             continue;
         }
         let standstill = standstill(spec, agent, paused, &freezes);
@@ -52,6 +66,11 @@ pub(super) async fn list(
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(tools)
+}
+
+/// Whether a capability can only work within a session.
+pub(super) fn needs_session(capability: &CapabilityName) -> bool {
+    capability.as_str().starts_with(OF_A_SESSION)
 }
 
 /// A print of the list, to see whether it is another one.
@@ -114,25 +133,28 @@ fn describe(spec: &Capability, loosest: Tier, delay: Span, standstill: Option<&s
         (Effect::Write, true) => " People can take it back.",
         (Effect::Write, false) => " It cannot be taken back.",
     };
-    format!("{}{}{what}{undo}", standstill.unwrap_or_default(), spec.summary)
+    format!("{}{}{what}{undo}", standstill.unwrap_or_default(), visible(&spec.summary))
 }
 
 /// Hints, never rosier than the truth: what is not known to be harmless counts as harmful.
 fn hints(spec: &Capability) -> ToolAnnotations {
+    let service = spec.service();
+    let local = LOCAL.contains(&service.as_str());
     if spec.effect == Effect::Read {
-        // Reads are answered from what the gateway already has.
-        return ToolAnnotations::default().read_only(true).open_world(false);
+        let here = local || COPIED.contains(&service.as_str());
+        return ToolAnnotations::default().read_only(true).open_world(!here);
     }
     let last = spec.name.as_str().rsplit('.').next().unwrap_or_default();
     let adds = spec.reversible && ADDS.contains(&last);
-    let same_again = spec.class == Some(EffectClass::Absolute) && last != "append";
-    let local = LOCAL.contains(&spec.service().as_str());
+    let same_again = spec.class == Some(EffectClass::Absolute) && !BUILDS_ON.contains(&last);
     ToolAnnotations::default().read_only(false).destructive(!adds).idempotent(same_again).open_world(!local)
 }
 
 /// The arguments, with what every write takes beside its own.
 fn input(spec: &Capability) -> JsonObject {
-    let mut schema = object(services::input_schema(spec));
+    let mut schema = services::input_schema(spec);
+    plain(&mut schema);
+    let mut schema = object(schema);
     if spec.effect == Effect::Write
         && let Some(Value::Object(properties)) = schema.get_mut("properties")
     {
@@ -144,6 +166,33 @@ fn input(spec: &Capability) -> JsonObject {
         }));
     }
     schema
+}
+
+/// Whether a capability has an argument of this name itself.
+pub(super) fn has_own(spec: &Capability, argument: &str) -> bool {
+    services::input_schema(spec).get("properties").and_then(|own| own.get(argument)).is_some()
+}
+
+/// Texts of a schema without what a screen would act on. Names and values stay: they have to be given as they are.
+fn plain(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(text) if ["description", "title"].contains(&name.as_str()) => *text = visible(text),
+                    other => plain(other),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(plain),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A server's words without control characters and without those that only steer how text is shown.
+fn visible(text: &str) -> String {
+    let steers = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !(c.is_control() || steers(*c))).collect()
 }
 
 /// What every capability answers with.
@@ -191,13 +240,37 @@ mod tests {
 
     #[test]
     fn what_removes_replaces_or_leaves_calls_itself_destructive() {
-        for name in ["email.send", "filesystem.delete", "filesystem.write", "state.persistent.set", "git.push"] {
+        for name in [
+            "email.send",
+            "filesystem.delete",
+            "filesystem.write",
+            "filesystem.copy",
+            "state.persistent.set",
+            "git.push",
+        ] {
             assert_eq!(hints_of(name).destructive_hint, Some(true), "{name}");
         }
-        assert_eq!(hints_of("filesystem.copy").destructive_hint, Some(false));
-        assert_eq!(hints_of("filesystem.append").idempotent_hint, Some(false));
+        assert_eq!(hints_of("filesystem.append").destructive_hint, Some(false));
+        for name in ["filesystem.append", "filesystem.edit"] {
+            assert_eq!(hints_of(name).idempotent_hint, Some(false), "{name}");
+        }
         assert_eq!(hints_of("email.send").open_world_hint, Some(true));
         assert_eq!(hints_of("filesystem.write").open_world_hint, Some(false));
+    }
+
+    #[test]
+    fn a_read_that_asks_elsewhere_says_so() {
+        for (name, open) in [("filesystem.read", false), ("email.read", false), ("git.log", true)] {
+            assert_eq!(hints_of(name).open_world_hint, Some(open), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_screen_would_act_on_does_not_reach_a_client() {
+        let mut schema = json!({"properties": {"x": {"description": "a\u{1b}[2Jb\u{202e}", "enum": ["\u{1b}"]}}});
+        plain(&mut schema);
+        assert_eq!(schema, json!({"properties": {"x": {"description": "a[2Jb", "enum": ["\u{1b}"]}}}));
+        assert_eq!(visible("two\nlines\u{7}"), "two\nlines");
     }
 
     #[test]

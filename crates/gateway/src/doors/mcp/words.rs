@@ -7,6 +7,7 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Retry};
 
+use super::tools::AGAIN;
 use crate::No;
 use crate::doors::http::views::CallView;
 use crate::value::{at, put};
@@ -60,6 +61,10 @@ fn sentence(view: &CallView, capability: &str) -> String {
                  go on with other work; do not call it again."
             )
         }
+        "in_doubt" | "needs_human" => {
+            let why = view.reason.as_deref().unwrap_or("its outcome could not be found out");
+            unknown(capability, why, view.hint.as_deref().unwrap_or(NEVER_AGAIN))
+        }
         "executing" => format!("`{capability}` is being carried out; ask sluice_status ({id}) how it went."),
         other => {
             let why = view.reason.as_deref().unwrap_or("it is over");
@@ -69,13 +74,31 @@ fn sentence(view: &CallView, capability: &str) -> String {
     }
 }
 
+/// What to do about a write whose outcome is not known.
+const NEVER_AGAIN: &str = "it may have happened: never send it again";
+
+/// A write of which nobody knows. It must not read like one that did not happen: that one would be sent again.
+fn unknown(capability: &str, why: &str, hint: &str) -> String {
+    format!("It is not known whether `{capability}` happened: {why}. What to do: {hint}.")
+}
+
 /// A no, as a result the model can act on.
 pub(super) fn refused(no: &No, capability: &str, alternatives: Vec<String>) -> CallToolResult {
     let refusal = &no.refusal;
     let code = refusal.code();
-    let status = if code == Code::PolicyBlocked { "blocked" } else { "refused" };
+    let status = match code {
+        Code::PolicyBlocked => "blocked",
+        Code::ExecuteInDoubt => "in_doubt",
+        Code::ExecuteNeedsHuman => "needs_human",
+        _ => "refused",
+    };
+    let hint = match code {
+        // Over this door the argument has another name.
+        Code::CallPossibleDuplicate => refusal.hint().replace("allow_duplicate", AGAIN),
+        _ => refusal.hint().to_owned(),
+    };
     let mut value = json!({
-        "status": status, "code": code.as_str(), "reason": refusal.text(), "hint": refusal.hint(),
+        "status": status, "code": code.as_str(), "reason": refusal.text(), "hint": hint,
         "retry": refusal.retry().as_str(),
     });
     if let Retry::After(span) = refusal.retry() {
@@ -96,7 +119,10 @@ pub(super) fn refused(no: &No, capability: &str, alternatives: Vec<String>) -> C
     if !alternatives.is_empty() {
         put(&mut value, "alternatives", json!(alternatives));
     }
-    let words = format!("`{capability}` was refused: {}. What to do: {}.{instead}", refusal.text(), refusal.hint());
+    let words = match code {
+        Code::ExecuteInDoubt | Code::ExecuteNeedsHuman => unknown(capability, refusal.text(), &hint),
+        _ => format!("`{capability}` was refused: {}. What to do: {hint}.{instead}", refusal.text()),
+    };
     result(value, vec![words], true)
 }
 
@@ -106,4 +132,41 @@ pub(super) fn result(value: Value, blocks: Vec<String>, failed: bool) -> CallToo
     result.structured_content = Some(value);
     result.is_error = Some(failed);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(result: &CallToolResult) -> String {
+        serde_json::to_value(result).unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_write_with_an_unknown_outcome_is_never_said_not_to_have_happened() {
+        for (status, code) in [("in_doubt", Code::ExecuteInDoubt), ("needs_human", Code::ExecuteNeedsHuman)] {
+            let no = No::new(code);
+            let view = CallView {
+                status: status.into(),
+                code: Some(code.as_str().into()),
+                reason: Some(no.refusal.text().to_owned()),
+                hint: Some(no.refusal.hint().to_owned()),
+                ..CallView::default()
+            };
+            for said in [told(view), refused(&no, "email.send", Vec::new())] {
+                let text = text(&said);
+                assert!(text.starts_with("It is not known whether"), "{text}");
+                assert!(text.contains("never send it again") && !text.contains("did not happen"), "{text}");
+                assert_eq!(said.structured_content.unwrap()["status"], status);
+            }
+        }
+    }
+
+    #[test]
+    fn a_possible_duplicate_names_the_argument_of_this_door() {
+        let said = refused(&No::new(Code::CallPossibleDuplicate), "email.send", Vec::new());
+        assert!(text(&said).contains("set sluice_allow_duplicate"), "{}", text(&said));
+        let hint = said.structured_content.unwrap()["hint"].to_string();
+        assert!(hint.contains("set sluice_allow_duplicate"), "{hint}");
+    }
 }

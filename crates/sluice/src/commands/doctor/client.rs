@@ -1,12 +1,19 @@
 //! A client's hook, broken on purpose: does the tool stop.
+//!
+//! Takes a client; gives one finding per way in which its installed hook was broken. Promise: it is the hook of the client's
+//! own configuration that is tried, no program but this one is started for it, and a client without one fails.
 
+use std::fs;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use super::{Finding, State};
 use crate::commands::hook::Agent;
+use crate::commands::setup::block;
+use crate::commands::setup::recipes::{self, Line};
 
 /// What each client sends before it runs a command.
 const fn input(agent: Agent) -> &'static str {
@@ -23,22 +30,93 @@ const fn input(agent: Agent) -> &'static str {
     }
 }
 
-/// Breaks the hook in every way and looks whether the tool stops.
+/// Finds the hook a client has, breaks exactly that one in every way and looks whether the tool stops.
 pub(super) fn broken(agent: Agent) -> Vec<Finding> {
-    let nowhere = ("SLUICE_URL", "http://127.0.0.1:9");
-    let whole = input(agent);
-    let half = whole.get(..whole.len() / 2).unwrap_or_default();
-    let key = ("SLUICE_AGENT_KEY", "none");
-    vec![
-        attempt(agent, "no gateway", whole, &[nowhere, key]),
-        attempt(agent, "no key", whole, &[nowhere]),
-        attempt(agent, "half an input", half, &[nowhere, key]),
-        attempt(agent, "no input", "", &[nowhere, key]),
-    ]
+    let (Some(home), Ok(here)) = (std::env::var_os("HOME").map(PathBuf::from), std::env::current_dir()) else {
+        return vec![Finding::new("hook", State::Fail, "there is no home folder")];
+    };
+    let files = recipes::hook_files(agent.client(), &home, &here);
+    let mut findings = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    for file in &files {
+        match installed(file, agent) {
+            Ok(found) => lines.extend(found),
+            Err(why) => findings.push(Finding::new("hook", State::Warn, format!("`{}`: {why}", file.display()))),
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    if lines.is_empty() {
+        let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
+        let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));
+        let hint = format!("sluice setup {} --hooks --key-file FILE", agent.name());
+        findings.push(Finding::new("hook", State::Fail, text).hint(hint));
+    }
+    findings.extend(lines.iter().flat_map(|line| attempts(agent, line, &home)));
+    findings
 }
 
-fn attempt(agent: Agent, way: &str, input: &str, variables: &[(&str, &str)]) -> Finding {
-    match run(agent, input, variables) {
+/// The lines of our hooks in a client's file.
+fn installed(file: &Path, agent: Agent) -> Result<Vec<String>, String> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
+    let read = match file.extension().and_then(|kind| kind.to_str()) {
+        Some("toml") => block::read(&text)?,
+        _ => serde_json::from_str(&text)
+            .map_err(|_| "it is not plain JSON, so nothing can be said about it".to_owned())?,
+    };
+    let mut found = Vec::new();
+    gather(&read, &format!("{}{}", recipes::HOOK, agent.name()), &mut found);
+    Ok(found)
+}
+
+/// Every text with a mark.
+fn gather(value: &Value, mark: &str, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text.contains(mark) => found.push(text.clone()),
+        Value::Array(list) => list.iter().for_each(|one| gather(one, mark, found)),
+        Value::Object(members) => members.values().for_each(|one| gather(one, mark, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// One hook, broken in every way.
+fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
+    let fail = |text: String| {
+        let hint = format!("sluice setup {} --hooks --key-file FILE", agent.name());
+        vec![Finding::new("hook", State::Fail, text).hint(hint)]
+    };
+    let Some(parts) = Line::read(line, agent.name()) else {
+        return fail("a hook with the mark of sluice is not as `sluice setup` writes it".into());
+    };
+    // SECURITY: a project's file may name any program; only this one is started.
+    let same = match (fs::canonicalize(&parts.program), std::env::current_exe().and_then(fs::canonicalize)) {
+        (Ok(one), Ok(own)) => one == own,
+        _ => false,
+    };
+    if !same {
+        return fail(format!("the hook starts `{}`, which is not this program", parts.program));
+    }
+    let whole = input(agent);
+    let half = whole.get(..whole.len() / 2).unwrap_or_default();
+    let nowhere = Line { url: "http://127.0.0.1:9".into(), ..parts.clone() };
+    let keyless = Line { key: "/nonexistent/sluice.key".into(), ..parts.clone() };
+    let mut findings = Vec::new();
+    if !Path::new(&parts.key).is_file() {
+        findings.extend(fail(format!("the hook's key is not at `{}`: every tool is stopped", parts.key)));
+    }
+    for (way, line, input) in [
+        ("no gateway", &nowhere, whole),
+        ("no key", &keyless, whole),
+        ("half an input", &parts, half),
+        ("no input", &parts, ""),
+    ] {
+        findings.push(attempt(agent, way, input, (&line.text(agent.name()), home)));
+    }
+    findings
+}
+
+fn attempt(agent: Agent, way: &str, input: &str, line: (&str, &Path)) -> Finding {
+    match run(input, line) {
         Err(error) => Finding::new("hook", State::Fail, format!("{way}: the hook could not be run: {error}")),
         Ok((code, stdout)) if stopped(agent, code, &stdout) => {
             Finding::new("hook", State::Ok, format!("{way}: the tool was stopped"))
@@ -50,17 +128,22 @@ fn attempt(agent: Agent, way: &str, input: &str, variables: &[(&str, &str)]) -> 
     }
 }
 
-fn run(agent: Agent, input: &str, variables: &[(&str, &str)]) -> std::io::Result<(Option<i32>, String)> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["hook", agent.name()])
+/// Runs a line as the client does.
+fn run(input: &str, (line, home): (&str, &Path)) -> std::io::Result<(Option<i32>, String)> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", line])
         .env_clear()
-        .envs(variables.iter().copied())
+        .env("HOME", home)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes())?;
+        match stdin.write_all(input.as_bytes()) {
+            // It may have ended without reading: what it ended with says more.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error),
+            _ => {}
+        }
     }
     let output = child.wait_with_output()?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sluice_gateway::config::{Config, Database, Size, Way};
 use sluice_gateway::vault::Source;
 use sluice_store::Store;
+use sluice_store::replica::Replica;
 
 use super::{Finding, State};
 use crate::failure::io_words;
@@ -98,6 +99,36 @@ fn readable_by_others(path: &Path, depth: usize, seen: &mut usize, open: &mut Ve
         inside.sort();
         inside.iter().for_each(|path| readable_by_others(path, depth + 1, seen, open));
     }
+}
+
+/// Whether the copies of connected services lie on the disk as they should.
+pub(super) fn copies(config: &Config) -> Vec<Finding> {
+    let wanted = config.services.encrypt_copies;
+    let mut folders: Vec<PathBuf> =
+        fs::read_dir(config.data.join("replicas")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    let mut findings = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        let name = folder.file_name().unwrap_or_default().display();
+        let sealed = Replica::lies_sealed(folder);
+        let words = if sealed { "encrypted" } else { "not encrypted" };
+        findings.push(if sealed == wanted {
+            let state = if sealed { State::Ok } else { State::Info };
+            Finding::new("copies", state, format!("the copy of {name} is {words}"))
+        } else {
+            Finding::new("copies", State::Warn, format!("the copy of {name} is still {words}"))
+                .hint("the next start of the gateway turns it into the form `services.encrypt_copies` wants")
+        });
+    }
+    if wanted && matches!(Source::of(config), Source::File(path) if path.starts_with(&config.data)) {
+        let message =
+            "the key of encrypted copies is in the vault, and the vault's root key lies in the same data folder";
+        findings.push(
+            Finding::new("copies", State::Warn, message)
+                .hint("a stolen disk has both: use a passphrase, a systemd credential, or `vault.key_file` elsewhere"),
+        );
+    }
+    findings
 }
 
 /// Whether the programs and folders of mounted servers are there. None of them is started.

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use sluice_core::{CallId, HoldId, Span};
-use sluice_gateway::doors::foreign;
+use sluice_core::{CallId, CapabilityName, HoldId, Span};
+use sluice_gateway::doors::foreign::{self, Tool};
+use sluice_gateway::doors::mcp::names::Names;
 
 use super::Agent;
 use super::shapes::Asked;
-use crate::client::{Ask, Client, Reach, Whose, private_file, text};
+use crate::client::{Ask, Client, Reach, Whose, entries, private_file, text};
 use crate::failure::{Exit, Failure};
 use crate::settings::variable;
 
@@ -25,7 +26,7 @@ pub(super) enum Decision {
     Allow,
     /// Do not, and why.
     Deny(String),
-    /// The gateway judges its own tools when they are called.
+    /// The client decides about this tool itself.
     NoOpinion,
 }
 
@@ -34,13 +35,17 @@ pub(super) enum Decision {
 /// # Errors
 /// When the gate cannot be asked.
 pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> Result<Decision, Failure> {
-    if foreign::is_own(&asked.tool) {
+    if asked.is_left_alone(agent) {
         return Ok(Decision::NoOpinion);
     }
-    let Some(wish) = foreign::translate(&asked.tool, &asked.input, asked.folder.as_deref()) else {
-        return Ok(Decision::Deny("the tool has a name the gate cannot judge".into()));
+    let wish = match foreign::translate(&asked.tool, &asked.input, asked.folder.as_deref()) {
+        Ok(wish) => wish,
+        Err(why) => return Ok(Decision::Deny(why.to_string())),
     };
     let client = reach.client(Whose::Agent)?;
+    if is_own(&client, asked)? {
+        return Ok(Decision::Allow);
+    }
     let place = asked.session.as_deref().map(|session| place(&client, agent, session)).transpose()?;
     let mut session = match &place {
         Some(place) => Some(session_at(&client, agent, place)?),
@@ -80,6 +85,18 @@ pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> 
     }
     let answered = answered.ok_or_else(|| Failure::new(Exit::Failed, "the gate gave no answer"))?;
     settle(&client, answered, wait)
+}
+
+/// Whether the tool is one of the gate itself, which judges its calls when they are made. Its name is no proof: the server
+/// must be the gate, and the gate must have such a tool.
+fn is_own(client: &Client, asked: &Asked) -> Result<bool, Failure> {
+    let Tool::Served { tool, .. } = &asked.tool else { return Ok(false) };
+    if !asked.proof.holds(client.address()) {
+        return Ok(false);
+    }
+    let offered = client.whole("/v1/capabilities")?;
+    let offered = entries(&offered).iter().filter_map(|one| CapabilityName::new(text(one, "name")).ok());
+    Ok(Names::of(offered.collect::<Vec<_>>().iter()).knows(tool))
 }
 
 /// Waits until a question is answered, or the time is up.

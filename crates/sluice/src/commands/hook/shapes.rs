@@ -1,18 +1,25 @@
 //! Shapes: what each client says to its hooks, and what it reads as an answer.
 //!
 //! One serialiser per client: they share words and differ in what they refuse. Golden tests below hold every shape.
+//! Every client names the tools of servers in its own way; here they become a server and a tool.
+
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use sluice_gateway::doors::foreign::Tool;
 
 use super::Agent;
 use super::ask::Decision;
+use super::servers::{self, Proof};
 
 /// What a client wants to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     /// The event, as the client calls it.
     pub(super) event: String,
-    pub(super) tool: String,
+    pub(super) tool: Tool,
+    /// How its server can be told to be the gate.
+    pub(super) proof: Proof,
     pub(super) input: Value,
     /// The client's own name for its session.
     pub(super) session: Option<String>,
@@ -27,29 +34,104 @@ pub(super) struct Answer {
     pub(super) stops: bool,
 }
 
+impl Asked {
+    /// Whether the client decides about this tool itself: it only looks, or another event of the same hook is about it.
+    pub(super) fn is_left_alone(&self, agent: Agent) -> bool {
+        let Tool::Builtin(tool) = &self.tool else { return false };
+        let elsewhere = self.event == "preToolUse" && (tool == "Shell" || tool.starts_with("MCP:"));
+        elsewhere || reads(agent).contains(&tool.as_str())
+    }
+}
+
+/// Tools of a client that only look, or only change what the client itself shows.
+const fn reads(agent: Agent) -> &'static [&'static str] {
+    match agent {
+        Agent::ClaudeCode => &[
+            "Read",
+            "Glob",
+            "Grep",
+            "LS",
+            "NotebookRead",
+            "TodoRead",
+            "TodoWrite",
+            "BashOutput",
+            "TaskOutput",
+            "TaskGet",
+            "TaskList",
+            "AskUserQuestion",
+            "EnterPlanMode",
+            "ExitPlanMode",
+            "ToolSearch",
+            "ListMcpResourcesTool",
+        ],
+        Agent::Codex => &["update_plan", "view_image", "read_file", "list_dir", "grep_files"],
+        Agent::Gemini => &[
+            "read_file",
+            "read_many_files",
+            "list_directory",
+            "glob",
+            "search_file_content",
+            "grep_search",
+            "write_todos",
+        ],
+        Agent::Cursor => &["Read", "Grep", "Glob", "LS", "List", "SemanticSearch", "ReadLints", "TodoWrite"],
+    }
+}
+
+/// The tool a client means, and how its server can be told to be the gate.
+fn tool(agent: Agent, event: &str, name: &str, said: &Value, home: Option<PathBuf>) -> (Tool, Proof) {
+    let by_name = |tool: Tool| match tool.of_gate() {
+        Some(_) => (tool, Proof::Name),
+        None => (tool, Proof::None),
+    };
+    match agent {
+        Agent::ClaudeCode | Agent::Codex => by_name(Tool::doubly(name)),
+        Agent::Gemini => {
+            let context = said.get("mcp_context").unwrap_or(&Value::Null);
+            let word = |name: &str| context.get(name).and_then(Value::as_str).map(str::to_owned);
+            let (Some(server), Some(tool)) = (word("server_name"), word("tool_name")) else {
+                return by_name(Tool::singly(name));
+            };
+            match (by_name(Tool::Served { server, tool }), Proof::of(context)) {
+                // Where it says what it talks to, that counts and not the name.
+                ((tool, Proof::Name), said) if said != Proof::None => (tool, said),
+                (named, _) => named,
+            }
+        }
+        Agent::Cursor if event == "beforeMCPExecution" => {
+            let proof = Proof::of(said);
+            let roots = said.get("workspace_roots").and_then(Value::as_array).into_iter().flatten();
+            let roots: Vec<PathBuf> = roots.filter_map(Value::as_str).map(PathBuf::from).collect();
+            let server = servers::named(&proof, home.as_deref(), &roots);
+            (Tool::Served { server, tool: name.to_owned() }, proof)
+        }
+        Agent::Cursor => (Tool::Builtin(name.to_owned()), Proof::None),
+    }
+}
+
 /// Reads what a client says.
-pub(super) fn asked(agent: Agent, text: &str) -> Result<Asked, String> {
+pub(super) fn asked(agent: Agent, text: &str, home: Option<PathBuf>) -> Result<Asked, String> {
     let said: Value = serde_json::from_str(text).map_err(|_| "the hook's input is not JSON".to_owned())?;
     let word = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
     let event = word("hook_event_name").ok_or("the hook's input names no event")?;
     let known: &[&str] = match agent {
         Agent::ClaudeCode | Agent::Codex => &["PreToolUse", "PermissionRequest"],
         Agent::Gemini => &["BeforeTool"],
-        Agent::Cursor => &["beforeShellExecution", "beforeMCPExecution"],
+        Agent::Cursor => &["beforeShellExecution", "beforeMCPExecution", "preToolUse"],
     };
     if !known.contains(&event.as_str()) {
         return Err(format!("this hook does not decide about `{}`", crate::visible::line(&event)));
     }
-    let (tool, input) = if event == "beforeShellExecution" {
+    let ((tool, proof), input) = if event == "beforeShellExecution" {
         let command =
             said.get("command").filter(|command| command.is_string()).ok_or("the hook's input names no command")?;
-        ("Bash".to_owned(), json!({"command": command}))
+        ((Tool::Builtin("Bash".to_owned()), Proof::None), json!({"command": command}))
     } else {
-        let tool = word("tool_name").ok_or("the hook's input names no tool")?;
-        (tool, unpacked(said.get("tool_input").cloned().unwrap_or(Value::Null)))
+        let name = word("tool_name").ok_or("the hook's input names no tool")?;
+        (tool(agent, &event, &name, &said, home), unpacked(said.get("tool_input").cloned().unwrap_or(Value::Null)))
     };
     let session = word("session_id").or_else(|| word("conversation_id"));
-    Ok(Asked { event, tool, input, session, folder: word("cwd") })
+    Ok(Asked { event, tool, proof, input, session, folder: word("cwd") })
 }
 
 /// Some clients put the input into a text.
@@ -64,6 +146,8 @@ fn unpacked(input: Value) -> Value {
 pub(super) fn answer(agent: Agent, asked: Option<&Asked>, decided: &Result<Decision, String>) -> Answer {
     let quiet = Answer { stdout: None, stderr: None, stops: false };
     let (reason, failed) = match decided {
+        // Cursor takes silence for a broken hook.
+        Ok(Decision::NoOpinion) if agent == Agent::Cursor => (None, false),
         Ok(Decision::NoOpinion) => return quiet,
         Ok(Decision::Allow) => (None, false),
         Ok(Decision::Deny(reason)) => (Some(reason.as_str()), false),
@@ -127,6 +211,14 @@ mod tests {
     const CURSOR_MCP: &str = r#"{"conversation_id":"c","generation_id":"g","hook_event_name":"beforeMCPExecution","workspace_roots":["/srv"],"tool_name":"send","tool_input":"{\"to\":\"a@b.c\"}","url":"http://x/mcp"}"#;
     const CURSOR_SHELL: &str = r#"{"conversation_id":"c","generation_id":"g","hook_event_name":"beforeShellExecution","workspace_roots":["/srv"],"command":"ls","cwd":"/srv"}"#;
 
+    fn asked(agent: Agent, text: &str) -> Result<Asked, String> {
+        super::asked(agent, text, None)
+    }
+
+    fn builtin(name: &str) -> Tool {
+        Tool::Builtin(name.into())
+    }
+
     fn said(agent: Agent, input: &str, decided: Result<Decision, String>) -> Answer {
         answer(agent, Some(&asked(agent, input).unwrap()), &decided)
     }
@@ -143,8 +235,8 @@ mod tests {
     fn claude_code_is_answered_in_its_shape() {
         let asked = asked(Agent::ClaudeCode, CLAUDE).unwrap();
         assert_eq!(
-            (asked.tool.as_str(), asked.session.as_deref(), asked.folder.as_deref()),
-            ("Bash", Some("9b1"), Some("/srv/app"))
+            (&asked.tool, asked.session.as_deref(), asked.folder.as_deref()),
+            (&builtin("Bash"), Some("9b1"), Some("/srv/app"))
         );
         let allow = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}"#;
         assert_eq!(said(Agent::ClaudeCode, CLAUDE, Ok(Decision::Allow)), line(allow));
@@ -185,10 +277,50 @@ mod tests {
     fn cursor_is_answered_in_its_shape_and_its_packed_input_is_read() {
         assert_eq!(asked(Agent::Cursor, CURSOR_MCP).unwrap().input, json!({"to": "a@b.c"}));
         let shell = asked(Agent::Cursor, CURSOR_SHELL).unwrap();
-        assert_eq!((shell.tool.as_str(), &shell.input), ("Bash", &json!({"command": "ls"})));
+        assert_eq!((&shell.tool, &shell.input), (&builtin("Bash"), &json!({"command": "ls"})));
         assert_eq!(said(Agent::Cursor, CURSOR_SHELL, Ok(Decision::Allow)), line(r#"{"permission":"allow"}"#));
         let deny = r#"{"agent_message":"no","permission":"deny","user_message":"Stopped by sluice: no"}"#;
         assert_eq!(said(Agent::Cursor, CURSOR_MCP, no()), line(deny));
+    }
+
+    #[test]
+    fn every_client_names_the_tools_of_servers_in_its_own_way() {
+        let served = |server: &str, tool: &str| Tool::Served { server: server.into(), tool: tool.into() };
+        let gemini = GEMINI.replace("run_shell_command", "mcp_github_create_issue");
+        assert_eq!(asked(Agent::Gemini, &gemini).unwrap().tool, served("github", "create_issue"));
+        let context =
+            r#""mcp_context":{"server_name":"sluice_evil","tool_name":"run"},"tool_name":"mcp_sluice_evil_run""#;
+        let gemini = GEMINI.replace(r#""tool_name":"run_shell_command""#, context);
+        let evil = asked(Agent::Gemini, &gemini).unwrap();
+        assert_eq!((evil.tool, evil.proof), (served("sluice_evil", "run"), Proof::None));
+        let context = context.replace("sluice_evil\"", "sluice\",\"command\":\"/tmp/evil\"");
+        let gemini = GEMINI.replace(r#""tool_name":"run_shell_command""#, &context);
+        assert_eq!(asked(Agent::Gemini, &gemini).unwrap().proof, Proof::Command("/tmp/evil".into()));
+        let claude = CLAUDE.replace("Bash", "mcp__sluice__email_send");
+        let own = asked(Agent::ClaudeCode, &claude).unwrap();
+        assert_eq!((own.tool, own.proof), (served("sluice", "email_send"), Proof::Name));
+        // What Cursor's tool calls itself proves nothing; what Cursor talks to does.
+        let cursor = CURSOR_MCP.replace("\"send\"", "\"mcp__sluice__pwn\"");
+        let pwn = asked(Agent::Cursor, &cursor).unwrap();
+        assert_eq!((pwn.tool, pwn.proof), (served("unnamed", "mcp__sluice__pwn"), Proof::Url("http://x/mcp".into())));
+    }
+
+    #[test]
+    fn only_known_reads_and_what_another_event_asks_about_are_left_alone() {
+        let left = |agent, input: &str, from: &str, to: &str| {
+            asked(agent, &input.replace(from, to)).unwrap().is_left_alone(agent)
+        };
+        let claude = |tool: &str| left(Agent::ClaudeCode, CLAUDE, "Bash", tool);
+        assert!(claude("Read") && claude("Grep"));
+        for tool in ["Bash", "PowerShell", "SendMessage", "SomethingNew", "WebSearch", "mcp__x__Read"] {
+            assert!(!claude(tool), "{tool}");
+        }
+        let cursor = |tool: &str| left(Agent::Cursor, &CLAUDE.replace("PreToolUse", "preToolUse"), "Bash", tool);
+        assert!(cursor("Read") && cursor("Shell") && cursor("MCP:send"));
+        assert!(!cursor("Write") && !cursor("Delete") && !cursor("Task"));
+        assert_eq!(said(Agent::Cursor, CURSOR_SHELL, Ok(Decision::NoOpinion)), line(r#"{"permission":"allow"}"#));
+        let quiet = Answer { stdout: None, stderr: None, stops: false };
+        assert_eq!(said(Agent::ClaudeCode, CLAUDE, Ok(Decision::NoOpinion)), quiet);
     }
 
     #[test]

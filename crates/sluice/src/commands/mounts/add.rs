@@ -1,7 +1,7 @@
-//! `sluice mounts add`: a server goes into `sluice.yaml`.
+//! `sluice mounts add`: a server goes into `sluice.yaml`, and the gateway takes it up.
 //!
-//! Takes a recipe, or a command or address with its reach; changes one file. Promise: a configuration that cannot be
-//! used afterwards is put back as it was, and nothing else of the file changes.
+//! Takes a recipe, or a command or address with its reach; gives the lines below `mounts:` that say so. Promise: a
+//! configuration that cannot be used afterwards is put back as it was, and nothing else of the file changes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::{file, taking};
+use crate::client::Reach;
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
-use crate::settings::Which;
 
 /// Put a server into sluice.yaml.
 #[derive(Debug, Args)]
@@ -48,28 +49,20 @@ pub(crate) struct Add {
 }
 
 impl Add {
-    pub(super) fn run(self, which: &Which, screen: &Screen) -> Result<Exit, Failure> {
+    pub(super) fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
         let block = self.block()?;
         if self.print {
             screen.raw(block.as_bytes())?;
             return Ok(Exit::Ok);
         }
-        let file = which.file()?.ok_or_else(|| {
-            Failure::new(Exit::NotFound, "there is no sluice.yaml here").hint("make one: sluice init; or --config FILE")
-        })?;
-        let broken = |what: &str| {
-            let what = what.to_owned();
-            move |error: std::io::Error| Failure::new(Exit::Failed, what).why(io_words(&error))
-        };
-        let before = fs::read_to_string(&file).map_err(broken("sluice.yaml cannot be read"))?;
-        whole(&file, &joined(&before, &block)).map_err(broken("sluice.yaml cannot be written"))?;
-        let loaded = which.load(Vec::new()).and_then(|settings| settings.or_fail(screen));
-        if let Err(failure) = loaded {
-            whole(&file, &before).map_err(broken("sluice.yaml cannot be put back"))?;
-            return Err(failure.hint("sluice.yaml was left as it was"));
+        let changed = file::change(reach.which(), screen, |before| Ok(file::joined(before, &block)))?;
+        let lost = changed.before.iter().flatten().any(|mount| !changed.after.contains(mount));
+        if lost {
+            return Err(changed.put_back("another mount would have become another"));
         }
-        screen.note(format_args!("{} has it; the gateway takes it up when it starts again", file.display()));
-        Ok(Exit::Ok)
+        let known = |name: &str| changed.before.iter().flatten().any(|mount| mount.name == name);
+        let new = changed.after.iter().map(|mount| mount.name.clone()).filter(|name| !known(name)).collect();
+        taking::up(reach, screen, &changed.file, new)
     }
 
     /// The lines below `mounts:`.
@@ -154,46 +147,9 @@ fn placeholder(text: &str) -> Option<&str> {
     keys.filter(|key| !key.is_empty()).find(|key| key.chars().all(plain))
 }
 
-/// A file with a block below its `mounts:`.
-fn joined(before: &str, block: &str) -> String {
-    let at = before.lines().position(|line| line.trim_end() == "mounts:");
-    match at {
-        Some(at) => {
-            let (head, tail) = (before.lines().take(at + 1), before.lines().skip(at + 1));
-            let lines = |lines: &mut dyn Iterator<Item = &str>| lines.flat_map(|line| [line, "\n"]).collect::<String>();
-            let (mut head, mut tail) = (head, tail);
-            format!("{}{block}{}", lines(&mut head), lines(&mut tail))
-        }
-        None => {
-            let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-            format!("{before}{end}\nmounts:\n{block}")
-        }
-    }
-}
-
-/// A file appears whole or not at all; its permissions stay.
-fn whole(path: &Path, text: &str) -> std::io::Result<()> {
-    let beside = path.with_extension("yaml.new");
-    fs::write(&beside, text)?;
-    fs::set_permissions(&beside, fs::metadata(path)?.permissions())?;
-    fs::File::open(&beside)?.sync_all()?;
-    fs::rename(&beside, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_block_goes_below_the_mounts_that_are_there() {
-        let block = "  time:\n    command: x\n";
-        assert_eq!(joined("node: a\n", block), "node: a\n\nmounts:\n  time:\n    command: x\n");
-        let had = "mounts:\n  git:\n    command: y\nlog: {level: info}\n";
-        assert_eq!(
-            joined(had, block),
-            "mounts:\n  time:\n    command: x\n  git:\n    command: y\nlog: {level: info}\n"
-        );
-    }
 
     #[test]
     fn what_a_recipe_still_needs_is_named() {

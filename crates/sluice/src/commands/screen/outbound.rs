@@ -1,18 +1,25 @@
 //! `sluice screen outbound`: what the leak scan says about texts.
 //!
-//! Promise: the same scan as in the corridor, and no finding shows what was found.
+//! Promise: the same scan as in the corridor, with what the configuration adds to it, and no finding shows what was found.
+//! Only the secrets of the vault are not looked for: they are not opened here.
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use sluice_content::leak::{self, LiveSecrets, Part, Report, Scanner, Settings, Weight};
+use sluice_content::leak::{self, LiveSecrets, Part, Report, Scanner, Weight};
 
 use super::{Input, Item};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen as Terminal;
+use crate::settings::Which;
 
 /// Look for what must not leave.
+///
+/// `leak.own`, `leak.terms`, `leak.patterns` and `leak.people` of the configuration are used, where there is one. The
+/// secrets of the vault are not looked for here.
 #[derive(Debug, Args)]
 pub(crate) struct Outbound {
+    #[command(flatten)]
+    which: Which,
     #[command(flatten)]
     input: Input,
     /// Where the text would go
@@ -31,7 +38,8 @@ enum Scope {
 
 impl Outbound {
     pub(crate) fn run(&self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let scanner = Scanner::new(&Settings::default())
+        let (config, _) = self.which.load(Vec::new())?.or_fail(terminal)?;
+        let scanner = Scanner::new(&config.leak.settings())
             .map_err(|error| Failure::new(Exit::Failed, "the leak scan cannot be prepared").why(error.to_string()))?;
         let scope = match self.scope {
             Scope::Service => leak::Scope::Service,

@@ -1,42 +1,164 @@
-//! A marked block in a text file: ours to replace, everything around it left alone.
+//! A marked block in a TOML file: ours to replace, everything around it left alone.
+//!
+//! Takes the file's text; gives it with our block at its end, or without it. Promise: what was valid stays valid and keeps
+//! its meaning; where it would not (the table is there already, or written in a form that cannot be added to), the file is
+//! refused.
+
+use serde_json::{Map, Value};
+use toml_edit::{DocumentMut, Item};
 
 const START: &str = "# >>> sluice: written by `sluice setup`, removed by `sluice setup --undo`";
 const END: &str = "# <<< sluice";
+/// What the block brings.
+const TABLE: [&str; 2] = ["mcp_servers", "sluice"];
+const LIST: [&str; 2] = ["hooks", "PreToolUse"];
 
-/// The text with our block in it, in place of the one that was there. `head` must not stand outside the block.
-pub(super) fn put(text: &str, block: &str, head: &str) -> Result<String, String> {
-    let (before, after) = match (text.find(START), text.find(END)) {
-        (Some(start), Some(end)) if start < end => {
-            let rest = text.get(end + END.len()..).unwrap_or_default();
-            (text.get(..start).unwrap_or_default(), rest.strip_prefix('\n').unwrap_or(rest))
-        }
-        (None, None) => (text, ""),
-        _ => return Err("the marks of our block are damaged".into()),
-    };
-    if before.contains(head) || after.contains(head) {
-        return Err(format!("`{head}` is there already, not written by us"));
+/// The text with our block in it, in place of the one that was there.
+pub(super) fn put(text: &str, block: &str) -> Result<String, String> {
+    let rest = cut(text)?;
+    let before = read(&rest)?;
+    if at(&before, TABLE).is_some() {
+        return Err(format!("`{}` is there already, not written by us", TABLE.join(".")));
     }
-    let gap = if before.is_empty() || before.ends_with("\n\n") {
+    let gap = if rest.is_empty() || rest.ends_with("\n\n") {
         ""
-    } else if before.ends_with('\n') {
+    } else if rest.ends_with('\n') {
         "\n"
     } else {
         "\n\n"
     };
-    Ok(format!("{before}{gap}{START}\n{block}{END}\n{after}"))
+    let after = format!("{rest}{gap}{START}\n{block}{END}\n");
+    let mut with = read(&after).map_err(|_| {
+        format!("`{}` or `{}` is written there in a form that nothing can be added to", TABLE[0], LIST.join("."))
+    })?;
+    take_out(&mut with, &before);
+    if with != before {
+        return Err("our block would change what other entries mean".into());
+    }
+    Ok(after)
+}
+
+/// The text without our block.
+pub(super) fn cut(text: &str) -> Result<String, String> {
+    match (text.find(START), text.find(END)) {
+        (Some(start), Some(end)) if start < end => {
+            let before = text.get(..start).unwrap_or_default();
+            let after = text.get(end + END.len()..).unwrap_or_default();
+            let after = after.strip_prefix('\n').unwrap_or(after);
+            // The line that keeps our block apart is ours as well.
+            let before = if before.ends_with("\n\n") { before.strip_suffix('\n').unwrap_or(before) } else { before };
+            Ok(format!("{before}{after}"))
+        }
+        (None, None) => Ok(text.to_owned()),
+        _ => Err("the marks of our block are damaged".into()),
+    }
+}
+
+/// The text as values.
+pub(crate) fn read(text: &str) -> Result<Value, String> {
+    let document: DocumentMut = text.parse().map_err(|_| "the file is not valid TOML".to_owned())?;
+    Ok(plain(document.as_item()))
+}
+
+fn plain(item: &Item) -> Value {
+    match item {
+        Item::None => Value::Null,
+        Item::Value(value) => plain_value(value),
+        Item::Table(table) => Value::Object(table.iter().map(|(key, item)| (key.to_owned(), plain(item))).collect()),
+        Item::ArrayOfTables(list) => Value::Array(
+            list.iter()
+                .map(|table| Value::Object(table.iter().map(|(key, item)| (key.to_owned(), plain(item))).collect()))
+                .collect(),
+        ),
+    }
+}
+
+fn plain_value(value: &toml_edit::Value) -> Value {
+    match value {
+        toml_edit::Value::String(text) => Value::String(text.value().clone()),
+        toml_edit::Value::Integer(number) => Value::from(*number.value()),
+        toml_edit::Value::Float(number) => Value::String(format!("float {}", number.value())),
+        toml_edit::Value::Boolean(word) => Value::Bool(*word.value()),
+        toml_edit::Value::Datetime(time) => Value::String(format!("time {:?}", time.value())),
+        toml_edit::Value::Array(list) => Value::Array(list.iter().map(plain_value).collect()),
+        toml_edit::Value::InlineTable(table) => {
+            Value::Object(table.iter().map(|(key, value)| (key.to_owned(), plain_value(value))).collect())
+        }
+    }
+}
+
+fn at<'v>(value: &'v Value, [table, key]: [&str; 2]) -> Option<&'v Value> {
+    value.get(table)?.get(key)
+}
+
+/// What the block brought, taken out again; what was not there without it goes too.
+fn take_out(with: &mut Value, before: &Value) {
+    let Some(all) = with.as_object_mut() else { return };
+    let emptied = |map: &Map<String, Value>, table: &str| map.is_empty() && before.get(table).is_none();
+    if let Some(Value::Object(servers)) = all.get_mut(TABLE[0]) {
+        servers.remove(TABLE[1]);
+        if emptied(servers, TABLE[0]) {
+            all.remove(TABLE[0]);
+        }
+    }
+    let had = at(before, LIST).and_then(Value::as_array).map_or(0, Vec::len);
+    if let Some(Value::Object(hooks)) = all.get_mut(LIST[0]) {
+        if let Some(Value::Array(list)) = hooks.get_mut(LIST[1])
+            && list.len() == had + 1
+        {
+            list.pop();
+            if list.is_empty() && at(before, LIST).is_none() {
+                hooks.remove(LIST[1]);
+            }
+        }
+        if emptied(hooks, LIST[0]) {
+            all.remove(LIST[0]);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const OURS: &str = "[mcp_servers.sluice]\ncommand = \"s\"\n\n[[hooks.PreToolUse]]\nmatcher = \".*\"\n";
+
     #[test]
-    fn a_block_is_added_once_and_replaced_in_place() {
-        let once = put("model = \"x\"\n", "[a]\n", "[a]").unwrap();
+    fn a_block_is_added_once_and_taken_out_again() {
+        let text = "model = \"x\"\n";
+        let once = put(text, OURS).unwrap();
         assert!(once.starts_with("model = \"x\"\n\n# >>> sluice"));
-        assert_eq!(put(&once, "[a]\n", "[a]").unwrap(), once);
-        let other = put(&format!("{once}tail = 1\n"), "[a]\nb = 2\n", "[a]").unwrap();
-        assert!(other.contains("b = 2") && other.ends_with("tail = 1\n"));
-        assert!(put("[a]\nmine = 1\n", "[a]\n", "[a]").is_err(), "somebody else's is not touched");
+        assert_eq!(put(&once, OURS).unwrap(), once);
+        assert_eq!(cut(&once).unwrap(), text);
+        let other = put(&format!("{once}[tail]\nb = 1\n"), OURS).unwrap();
+        assert_eq!(cut(&other).unwrap(), "model = \"x\"\n[tail]\nb = 1\n");
+        assert_eq!(put("", OURS).and_then(|text| cut(&text)).unwrap(), "");
+    }
+
+    #[test]
+    fn what_is_there_is_neither_broken_nor_replaced() {
+        for text in [
+            "[mcp_servers]\nsluice = { command = \"mine\" }\n",
+            "[mcp_servers.\"sluice\"]\ncommand = \"mine\"\n",
+            "mcp_servers = { a = { command = \"x\" } }\n",
+            "[hooks]\nPreToolUse = [{ matcher = \"x\" }]\n",
+            "not toml",
+        ] {
+            assert!(put(text, OURS).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_only_mentions_us_or_stands_beside_us_is_no_hindrance() {
+        for text in [
+            "# once there was [mcp_servers.sluice] here\nmodel = \"x\"\n",
+            "[mcp_servers]\na = { command = \"x\" }\n",
+            "[mcp_servers.a]\ncommand = \"x\"\n\n[[hooks.PreToolUse]]\nmatcher = \"mine\"\n",
+        ] {
+            let after = put(text, OURS).unwrap();
+            assert!(after.starts_with(text), "{after}");
+            let read = read(&after).unwrap();
+            assert_eq!(at(&read, TABLE).unwrap()["command"], "s");
+        }
     }
 }

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::{For, Scope, block, members};
 
-/// What marks an entry as ours.
-const HOOK: &str = "sluice hook ";
+/// What marks a hook as ours: the end of its line.
+pub(crate) const HOOK: &str = "# sluice hook ";
+/// What lets Claude Code use every tool of a server of our name.
+const ALL_TOOLS: &str = "mcp__sluice__*";
 /// How long a client waits for a hook, in seconds; the hook itself gives up before.
 const HOOK_SECONDS: u64 = 600;
 
@@ -31,22 +33,78 @@ pub(super) struct Change {
 /// What is done to a file.
 #[derive(Debug)]
 pub(super) enum Edit {
-    /// A member of a JSON object.
-    Set(&'static [&'static str], Value),
+    /// Our server, as a member of a JSON object.
+    Server(&'static [&'static str], Value),
+    /// A member of a JSON object that the file needs, where it is not there.
+    Need(&'static [&'static str], Value),
     /// An element of a JSON list.
     Push(&'static [&'static str], Value, &'static str),
+    /// No such element of a JSON list.
+    Pull(&'static [&'static str], &'static str),
     /// A block of a TOML file.
-    Block(String, &'static str),
+    Block(String),
 }
 
 impl Edit {
     pub(super) fn apply(&self, text: &str) -> Result<String, String> {
         match self {
-            Self::Set(path, value) => members::set(text, path, value),
+            Self::Server(path, value) => match members::get(text, path) {
+                Some(there) if !is_bridge(&there) => Err(format!("`{}` is there already, not ours", path.join("."))),
+                Some(there) if there == *value => Ok(text.to_owned()),
+                Some(_) | None => members::set(text, path, value),
+            },
+            Self::Need(path, value) => match members::get(text, path) {
+                Some(_) => Ok(text.to_owned()),
+                None => members::set(text, path, value),
+            },
             Self::Push(path, value, mark) => members::push(text, path, value, mark),
-            Self::Block(text_of_block, head) => block::put(text, text_of_block, head),
+            Self::Pull(path, mark) => members::pull(text, path, mark),
+            Self::Block(block) => block::put(text, block),
         }
     }
+
+    /// The text without what is ours.
+    pub(super) fn undo(&self, text: &str) -> Result<String, String> {
+        match self {
+            Self::Server(path, _) => match members::get(text, path) {
+                Some(there) if is_bridge(&there) => members::cut(text, path),
+                Some(_) | None => Ok(text.to_owned()),
+            },
+            Self::Need(..) => Ok(text.to_owned()),
+            Self::Push(path, _, mark) | Self::Pull(path, mark) => members::pull(text, path, mark),
+            Self::Block(_) => block::cut(text),
+        }
+    }
+}
+
+/// Whether a server's entry starts our bridge.
+fn is_bridge(entry: &Value) -> bool {
+    let key = entry.get("env").and_then(|env| env.get("SLUICE_AGENT_KEY_FILE"));
+    entry.get("args") == Some(&json!(["mcp"])) && key.is_some()
+}
+
+/// Whether a file has nothing in it that a client or person put there.
+pub(super) fn is_bare(text: &str) -> bool {
+    fn bare(value: &Value) -> bool {
+        match value {
+            Value::Object(members) => members.iter().all(|(name, value)| name == "version" || bare(value)),
+            Value::Array(list) => list.is_empty(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+    }
+    text.trim().is_empty() || serde_json::from_str(text).is_ok_and(|value| bare(&value))
+}
+
+/// Where a client may have its hooks, ours or others'.
+pub(crate) fn hook_files(client: For, home: &Path, here: &Path) -> Vec<PathBuf> {
+    let (name, both) = match client {
+        For::ClaudeCode => (".claude/settings.json", true),
+        For::Codex => (".codex/config.toml", true),
+        For::Gemini => (".gemini/settings.json", true),
+        For::Cursor => (".cursor/hooks.json", true),
+        For::ClaudeDesktop | For::Vscode => ("", false),
+    };
+    if both { vec![here.join(name), home.join(name)] } else { Vec::new() }
 }
 
 /// Every change a client needs.
@@ -60,25 +118,29 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
                 Scope::Project => (place.here.join(".mcp.json"), place.here.join(".claude/settings.json")),
                 Scope::User => (home(".claude.json"), home(".claude/settings.json")),
             };
-            put(servers, Edit::Set(&["mcpServers", "sluice"], with(place.server(), "type", json!("stdio"))));
-            // The gate asks people; the client need not ask them a second time.
-            put(settings.clone(), Edit::Push(&["permissions", "allow"], json!("mcp__sluice__*"), "mcp__sluice__*"));
+            put(servers, Edit::Server(&["mcpServers", "sluice"], with(place.server(), "type", json!("stdio"))));
+            // The gate asks people; the client need not ask them a second time. The hook says so for tools that are
+            // really the gate's; the pattern would take in a server called `sluice__other` as well.
+            let allowed: &[&str] = &["permissions", "allow"];
             if hooks {
-                let matcher = "Bash|Write|Edit|MultiEdit|NotebookEdit|WebFetch|mcp__(?!sluice__).*";
-                put(settings, Edit::Push(&["hooks", "PreToolUse"], place.claude_hook(matcher), HOOK));
+                put(settings.clone(), Edit::Pull(allowed, ALL_TOOLS));
+                // Everything, so that a tool of tomorrow is asked about; the hook lets known reads pass.
+                put(settings, Edit::Push(&["hooks", "PreToolUse"], place.claude_hook("*"), HOOK));
+            } else {
+                put(settings, Edit::Push(allowed, json!(ALL_TOOLS), ALL_TOOLS));
             }
         }
         For::ClaudeDesktop => {
-            put(desktop(&place.home), Edit::Set(&["mcpServers", "sluice"], place.server()));
+            put(desktop(&place.home), Edit::Server(&["mcpServers", "sluice"], place.server()));
         }
-        For::Codex => put(home(".codex/config.toml"), Edit::Block(place.codex(hooks), "[mcp_servers.sluice]")),
+        For::Codex => put(home(".codex/config.toml"), Edit::Block(place.codex(hooks))),
         For::Gemini => {
             let file = home(".gemini/settings.json");
             let server = with(with(place.server(), "timeout", json!(HOOK_SECONDS * 1000)), "trust", json!(true));
-            put(file.clone(), Edit::Set(&["mcpServers", "sluice"], server));
+            put(file.clone(), Edit::Server(&["mcpServers", "sluice"], server));
             if hooks {
                 let hook = json!({
-                    "matcher": "run_shell_command|write_file|replace|web_fetch|mcp_(?!sluice_).*",
+                    "matcher": ".*",
                     "hooks": [{
                         "type": "command", "name": "sluice", "command": place.hook("gemini"), "timeout": HOOK_SECONDS * 1000,
                     }],
@@ -87,18 +149,20 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
             }
         }
         For::Cursor => {
-            put(home(".cursor/mcp.json"), Edit::Set(&["mcpServers", "sluice"], place.server()));
+            put(home(".cursor/mcp.json"), Edit::Server(&["mcpServers", "sluice"], place.server()));
             if hooks {
                 let file = home(".cursor/hooks.json");
                 let hook = json!({"command": place.hook("cursor"), "failClosed": true});
-                put(file.clone(), Edit::Set(&["version"], json!(1)));
+                put(file.clone(), Edit::Need(&["version"], json!(1)));
                 put(file.clone(), Edit::Push(&["hooks", "beforeMCPExecution"], hook.clone(), HOOK));
-                put(file, Edit::Push(&["hooks", "beforeShellExecution"], hook, HOOK));
+                put(file.clone(), Edit::Push(&["hooks", "beforeShellExecution"], hook.clone(), HOOK));
+                // What changes files has no event of its own before it does.
+                put(file, Edit::Push(&["hooks", "preToolUse"], hook, HOOK));
             }
         }
         For::Vscode => {
             let server = with(place.server(), "type", json!("stdio"));
-            put(place.here.join(".vscode/mcp.json"), Edit::Set(&["servers", "sluice"], server));
+            put(place.here.join(".vscode/mcp.json"), Edit::Server(&["servers", "sluice"], server));
         }
     }
     changes
@@ -113,11 +177,8 @@ impl Place {
         })
     }
 
-    /// The hook as a line of a shell.
     fn hook(&self, client: &str) -> String {
-        let (program, url, key) = (quoted(&self.program), quoted(&self.url), quoted(&self.key));
-        // The mark stands in the text as `sluice hook`, whatever the program's file is called.
-        format!("SLUICE_URL={url} SLUICE_AGENT_KEY_FILE={key} {program} hook {client} # sluice hook {client}")
+        Line { url: self.url.clone(), key: self.key.clone(), program: self.program.clone() }.text(client)
     }
 
     fn claude_hook(&self, matcher: &str) -> Value {
@@ -146,6 +207,57 @@ impl Place {
             );
         }
         block
+    }
+}
+
+/// A hook as a line of a shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) program: String,
+}
+
+impl Line {
+    /// As it is written. The mark stands at its end, whatever the program's file is called.
+    pub(crate) fn text(&self, client: &str) -> String {
+        let (program, url, key) = (quoted(&self.program), quoted(&self.url), quoted(&self.key));
+        format!("SLUICE_URL={url} SLUICE_AGENT_KEY_FILE={key} {program} hook {client} {HOOK}{client}")
+    }
+
+    /// Its parts, if it is exactly as we write it.
+    pub(crate) fn read(line: &str, client: &str) -> Option<Self> {
+        let rest = line.strip_prefix("SLUICE_URL=")?;
+        let (url, rest) = word(rest)?;
+        let (key, rest) = word(rest.strip_prefix(" SLUICE_AGENT_KEY_FILE=")?)?;
+        let (program, _) = word(rest.strip_prefix(' ')?)?;
+        let read = Self { url, key, program };
+        // SECURITY: what is run later is what was understood here, and nothing behind it.
+        (read.text(client) == line).then_some(read)
+    }
+}
+
+/// The first word of a shell line that [`quoted`] wrote, and what follows.
+fn word(text: &str) -> Option<(String, &str)> {
+    let mut word = String::new();
+    let mut rest = text;
+    loop {
+        if let Some(inside) = rest.strip_prefix('\'') {
+            let (part, after) = inside.split_once('\'')?;
+            word.push_str(part);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("\\'") {
+            word.push('\'');
+            rest = after;
+        } else {
+            let end = rest.find([' ', '\'', '\\']).unwrap_or(rest.len());
+            if end == 0 {
+                return Some((word, rest));
+            }
+            let (part, after) = rest.split_at(end);
+            word.push_str(part);
+            rest = after;
+        }
     }
 }
 
@@ -197,6 +309,44 @@ mod tests {
                 all.push_str(&once);
             }
             assert!(all.contains("sluice"), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn a_hook_line_is_read_back_only_if_it_is_exactly_ours() {
+        let line = place().hook("codex");
+        let read = Line::read(&line, "codex").unwrap();
+        assert_eq!((read.key.as_str(), read.program.as_str()), ("/home/u/it's.key", "/usr/local/bin/sluice"));
+        for other in [
+            line.replace(" hook codex #", " hook codex; rm -rf / #"),
+            line.replace("SLUICE_URL=", "SLUICE_URL=$(id)"),
+            format!("{line}\nid"),
+            line.replace("codex", "cursor"),
+        ] {
+            assert_eq!(Line::read(&other, "codex"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn hooks_are_asked_about_every_tool() {
+        let text = |client| -> String {
+            of(client, true, Scope::Project, &place()).iter().map(|change| change.edit.apply("").unwrap()).collect()
+        };
+        assert!(text(For::ClaudeCode).contains("\"matcher\": \"*\""));
+        assert!(text(For::Gemini).contains("\"matcher\": \".*\""));
+        assert!(text(For::Cursor).contains("\"preToolUse\""));
+        assert!(!text(For::ClaudeCode).contains(ALL_TOOLS), "the hook answers for the gate's own tools");
+    }
+
+    #[test]
+    fn a_server_of_our_name_that_is_not_ours_is_left_alone() {
+        let text = "{\"mcpServers\": {\"sluice\": {\"command\": \"my-own\"}}}";
+        for client in [For::ClaudeCode, For::ClaudeDesktop, For::Gemini, For::Cursor] {
+            let changes = of(client, false, Scope::Project, &place());
+            let edit = &changes.first().unwrap().edit;
+            assert!(edit.apply(text).unwrap_err().contains("not ours"), "{client:?}");
+            assert_eq!(edit.undo(text).unwrap(), text);
+            assert_eq!(members::get(&edit.undo(&edit.apply("{}").unwrap()).unwrap(), &["mcpServers", "sluice"]), None);
         }
     }
 

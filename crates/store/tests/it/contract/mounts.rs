@@ -39,6 +39,12 @@ fn what_is_said_at_first_is_pinned_and_whatever_differs_later_waits() {
         // The same again is no news.
         assert_eq!(note(world, 3, &[seen("status", "{\"a\":2}"), seen("push", "{}")]).len(), 3);
         assert_eq!((recorded(world, "mount.changed"), alerts(world)), (1, 1));
+        // One that keeps changing while it waits is written down, and people are not told again.
+        assert_eq!(
+            why(&note(world, 5, &[seen("status", "{\"a\":3}"), seen("push", "{}")]), "status"),
+            Some(WaitsFor::Changed)
+        );
+        assert_eq!((recorded(world, "mount.changed"), alerts(world)), (2, 1));
         // Back to what was accepted: nothing waits.
         assert_eq!(why(&note(world, 4, &[seen("status", "{\"a\":1}")]), "status"), None);
         assert_eq!(world.wait(world.store.mount_tools("other")).unwrap(), []);

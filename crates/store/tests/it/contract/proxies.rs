@@ -127,3 +127,13 @@ fn what_a_dead_node_left_running_is_ended_by_its_next_life() {
         world
     });
 }
+
+#[test]
+fn what_a_task_may_not_keep_is_on_record_by_its_code() {
+    everywhere(|world| {
+        assert!(begin(world, 1));
+        let refused = world.store.refuse_proposal("moltbook", JobId::from_bits(1), "proposal.leak", operator());
+        world.wait(refused).unwrap();
+        assert_eq!(recorded(world, "proxy.proposal_refused"), 1);
+    });
+}

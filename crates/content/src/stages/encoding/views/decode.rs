@@ -1,4 +1,4 @@
-//! Encodings that machines use: base64, base32, hex, bits, percent, entities, escapes, quoted-printable.
+//! Encodings that machines use: base64, base32, hex, bits, numbers, percent, entities, escapes, quoted-printable.
 //!
 //! Takes a text, gives what stands in it in that encoding, if that is text again. Promise: linear, no panic,
 //! never longer than the text.
@@ -8,6 +8,9 @@ use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
 use crate::stages::html::entities::decode as decode_entity;
+
+/// So many numbers in a row may be a text.
+const LEAST_NUMBERS: usize = 12;
 
 /// Text with letters in it, as opposed to a picture or a hash.
 fn readable(bytes: Vec<u8>) -> Option<String> {
@@ -181,6 +184,33 @@ pub(super) fn binary(text: &str) -> Option<String> {
     }
     append(&mut out, readable(bytes));
     (!out.is_empty()).then_some(out)
+}
+
+/// Bytes as numbers with something between them: `105, 103, 110`, `151 147 156`, `\\151\\147`.
+pub(super) fn numbers(text: &str) -> Option<String> {
+    let (mut out, mut run) = (String::new(), Vec::new());
+    for word in text.split([' ', ',', ';', '\n', '\r', '\t', '\\', '[', ']', '(', ')', '{', '}', '|']) {
+        if word.is_empty() {
+            continue;
+        }
+        let number = (word.len() <= 3 && word.bytes().all(|byte| byte.is_ascii_digit())).then_some(word);
+        match number {
+            Some(number) => run.push(number),
+            None => flush_numbers(&mut run, &mut out),
+        }
+    }
+    flush_numbers(&mut run, &mut out);
+    (!out.is_empty()).then_some(out)
+}
+
+/// Numbers in tens if those are text, else in eights.
+fn flush_numbers(run: &mut Vec<&str>, out: &mut String) {
+    if run.len() >= LEAST_NUMBERS {
+        let bytes =
+            |radix| run.iter().map(|number| u8::from_str_radix(number, radix).ok()).collect::<Option<Vec<u8>>>();
+        append(out, bytes(10).and_then(readable).or_else(|| bytes(8).and_then(readable)));
+    }
+    run.clear();
 }
 
 fn pair(high: u8, low: u8) -> Option<u8> {

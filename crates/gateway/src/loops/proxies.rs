@@ -1,0 +1,48 @@
+//! Reload: proxies follow their files, as the rules do.
+//!
+//! Promise: files that are still being written are not read; what is wrong with one changes nothing.
+
+use std::sync::Arc;
+
+use notify::{RecursiveMode, Watcher as _};
+use sluice_core::Actor;
+use tokio::sync::{Notify, watch};
+
+use super::policy::Files;
+use super::tick;
+use crate::proxies::reload::{Changes, reload};
+use crate::{Gateway, policies};
+
+/// Runs the loop.
+pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
+    let folder = gw.config.proxies.clone();
+    let changed = Arc::new(Notify::new());
+    let tell = Arc::clone(&changed);
+    let heard = move |event: notify::Result<notify::Event>| {
+        // Looking at the folder is an event too, and would have it looked at for ever.
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            tell.notify_one();
+        }
+    };
+    // A folder that is not there yet, or cannot be watched, is looked at every two seconds.
+    let _watcher = notify::recommended_watcher(heard).and_then(|mut watcher| {
+        watcher.watch(&folder, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    let mut files = Files::read(policies::stamp(&folder));
+    while tick(&mut stop, files.pace(), changed.notified()).await {
+        if !files.look(policies::stamp(&folder), gw.clock.since_boot()) {
+            continue;
+        }
+        match reload(&gw, Actor::Node(gw.store.node().clone())).await {
+            Ok(Changes { opened, changed, closed, refused }) => tracing::info!(
+                "declarations were read: {} opened, {} changed, {} closed, {} refused",
+                opened.len(),
+                changed.len(),
+                closed.len(),
+                refused.len()
+            ),
+            Err(no) => tracing::error!("the declarations could not be put in force: {}", no.refusal),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One open file: sealed on the way down, opened on the way up.
+//!
+//! Takes the calls SQLite makes on a file, passes them to the file below. Promise: reads and writes go through the
+//! cipher, and there is no other way to the content: memory maps are not offered.
+#![expect(unsafe_code, reason = "SQLite's files are tables of C functions")]
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+use rusqlite::ffi;
+
+use crate::blocks::{self, Raw};
+use crate::xts::Xts;
+
+/// What SQLite keeps for us; the file below lies right behind it.
+#[repr(C)]
+struct Wrapped {
+    /// First, as SQLite wants it.
+    file: ffi::sqlite3_file,
+    state: *mut State,
+}
+
+/// What belongs to an open file.
+struct State {
+    cipher: Xts,
+    /// Where a write is sealed before it goes.
+    room: Vec<u8>,
+}
+
+/// Bytes of ours before the file below. A multiple of what any file of SQLite has to be aligned to.
+pub const SIZE: c_int = {
+    assert!(size_of::<Wrapped>() == 16 && align_of::<Wrapped>() == 8);
+    16
+};
+
+/// The file below.
+///
+/// # Safety
+/// `file` has room for [`SIZE`] bytes and the file below.
+pub unsafe fn inner(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
+    // SAFETY: by the promise of the caller this stays within the room SQLite allocated.
+    unsafe { file.cast::<Wrapped>().add(1).cast() }
+}
+
+/// Marks a file as open.
+///
+/// # Safety
+/// As [`inner`], and the file below is open.
+pub unsafe fn begin(file: *mut ffi::sqlite3_file, cipher: Xts) {
+    let state = Box::into_raw(Box::new(State { cipher, room: Vec::new() }));
+    // SAFETY: the room is ours to write; it is not initialised before.
+    unsafe {
+        file.cast::<Wrapped>().write(Wrapped { file: ffi::sqlite3_file { pMethods: &raw const METHODS }, state })
+    };
+}
+
+/// SQLite looks at what a version has: the second has shared memory and no memory maps.
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(file_size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(check_reserved_lock),
+    xFileControl: Some(file_control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(device_characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// The file below, as blocks are read from and written to it.
+struct Below {
+    file: *mut ffi::sqlite3_file,
+    methods: &'static ffi::sqlite3_io_methods,
+}
+
+impl Raw for Below {
+    type No = c_int;
+
+    fn read(&mut self, into: &mut [u8], at: u64) -> Result<bool, c_int> {
+        let (Some(read), Ok(length), Ok(at)) = (self.methods.xRead, c_int::try_from(into.len()), i64::try_from(at))
+        else {
+            return Err(ffi::SQLITE_IOERR_READ);
+        };
+        // SAFETY: the file is open, and there is room for as many bytes as are asked for.
+        match unsafe { read(self.file, into.as_mut_ptr().cast(), length, at) } {
+            ffi::SQLITE_OK => Ok(true),
+            ffi::SQLITE_IOERR_SHORT_READ => Ok(false),
+            other => Err(other),
+        }
+    }
+
+    fn write(&mut self, from: &[u8], at: u64) -> Result<(), c_int> {
+        let (Some(write), Ok(length), Ok(at)) = (self.methods.xWrite, c_int::try_from(from.len()), i64::try_from(at))
+        else {
+            return Err(ffi::SQLITE_IOERR_WRITE);
+        };
+        // SAFETY: the file is open, and so many bytes are there.
+        match unsafe { write(self.file, from.as_ptr().cast(), length, at) } {
+            ffi::SQLITE_OK => Ok(()),
+            other => Err(other),
+        }
+    }
+
+    fn size(&mut self) -> Result<u64, c_int> {
+        let Some(size) = self.methods.xFileSize else { return Err(ffi::SQLITE_IOERR_FSTAT) };
+        let mut bytes = 0;
+        // SAFETY: the file is open, and there is room for the answer.
+        match unsafe { size(self.file, &raw mut bytes) } {
+            ffi::SQLITE_OK => u64::try_from(bytes).map_err(|_| ffi::SQLITE_IOERR_FSTAT),
+            other => Err(other),
+        }
+    }
+}
+
+/// The file below and its methods.
+///
+/// # Safety
+/// `file` was opened by [`begin`].
+unsafe fn below(file: *mut ffi::sqlite3_file) -> Below {
+    // SAFETY: an open file has methods, and tables of methods are static.
+    unsafe {
+        let file = inner(file);
+        Below { file, methods: &*(*file).pMethods }
+    }
+}
+
+/// What belongs to the file.
+///
+/// # Safety
+/// `file` was opened by [`begin`]; SQLite uses a file from one thread at a time, so nobody else has it meanwhile.
+unsafe fn state<'a>(file: *mut ffi::sqlite3_file) -> &'a mut State {
+    // SAFETY: made by `begin`, freed by `close`, and nothing is called after that.
+    unsafe { &mut *(*file.cast::<Wrapped>()).state }
+}
+
+/// Passes a call through; a method the file below lacks is an error of this kind.
+macro_rules! pass {
+    ($file:expr, $method:ident, $missing:expr $(, $argument:expr)*) => {{
+        // SAFETY: SQLite calls with a file that is open; arguments go on as they came.
+        unsafe {
+            let below = below($file);
+            below.methods.$method.map_or($missing, |method| method(below.file $(, $argument)*))
+        }
+    }};
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    let said = pass!(file, xClose, ffi::SQLITE_OK);
+    // SAFETY: made by `begin`; SQLite closes a file once, and the pointer is taken out for good.
+    unsafe {
+        let wrapped = file.cast::<Wrapped>();
+        drop(Box::from_raw((*wrapped).state));
+        (*wrapped).state = std::ptr::null_mut();
+        (*file).pMethods = std::ptr::null();
+    }
+    said
+}
+
+unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, into: *mut c_void, length: c_int, at: i64) -> c_int {
+    let (Ok(length), Ok(at)) = (usize::try_from(length), u64::try_from(at)) else { return ffi::SQLITE_IOERR_READ };
+    // SAFETY: the file is open; SQLite gives room for `length` bytes that nobody else uses during the call. They may be
+    // uninitialised, so they are set before they are a slice.
+    let (mut below, state, into) = unsafe {
+        into.cast::<u8>().write_bytes(0, length);
+        (below(file), state(file), slice::from_raw_parts_mut(into.cast::<u8>(), length))
+    };
+    match blocks::read(&mut below, &state.cipher, into, at) {
+        Ok(true) => ffi::SQLITE_OK,
+        Ok(false) => ffi::SQLITE_IOERR_SHORT_READ,
+        Err(code) => code,
+    }
+}
+
+unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, length: c_int, at: i64) -> c_int {
+    let (Ok(length), Ok(at)) = (usize::try_from(length), u64::try_from(at)) else { return ffi::SQLITE_IOERR_WRITE };
+    // SAFETY: the file is open; SQLite gives `length` bytes that do not change during the call.
+    let (mut below, state, from) =
+        unsafe { (below(file), state(file), slice::from_raw_parts(from.cast::<u8>(), length)) };
+    match blocks::write(&mut below, &state.cipher, (from, at), &mut state.room) {
+        Ok(()) => ffi::SQLITE_OK,
+        Err(code) => code,
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
+    let size = u64::try_from(size).map(blocks::rounded).ok().and_then(|size| i64::try_from(size).ok());
+    let Some(size) = size else { return ffi::SQLITE_IOERR_TRUNCATE };
+    pass!(file, xTruncate, ffi::SQLITE_IOERR_TRUNCATE, size)
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    pass!(file, xSync, ffi::SQLITE_IOERR_FSYNC, flags)
+}
+
+unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut i64) -> c_int {
+    pass!(file, xFileSize, ffi::SQLITE_IOERR_FSTAT, size)
+}
+
+unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    pass!(file, xLock, ffi::SQLITE_IOERR_LOCK, level)
+}
+
+unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    pass!(file, xUnlock, ffi::SQLITE_IOERR_UNLOCK, level)
+}
+
+unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, out: *mut c_int) -> c_int {
+    pass!(file, xCheckReservedLock, ffi::SQLITE_IOERR_CHECKRESERVEDLOCK, out)
+}
+
+unsafe extern "C" fn file_control(file: *mut ffi::sqlite3_file, op: c_int, argument: *mut c_void) -> c_int {
+    pass!(file, xFileControl, ffi::SQLITE_NOTFOUND, op, argument)
+}
+
+unsafe extern "C" fn sector_size(file: *mut ffi::sqlite3_file) -> c_int {
+    pass!(file, xSectorSize, 4096)
+}
+
+unsafe extern "C" fn device_characteristics(file: *mut ffi::sqlite3_file) -> c_int {
+    // Of what the disk promises, one thing still holds when written bytes are widened to blocks of 16: bytes beside
+    // them survive a lost power supply, because no disk writes less than a whole block at once.
+    pass!(file, xDeviceCharacteristics, 0) & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    page: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    pass!(file, xShmMap, ffi::SQLITE_IOERR_SHMMAP, page, size, extend, out)
+}
+
+unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, n: c_int, flags: c_int) -> c_int {
+    pass!(file, xShmLock, ffi::SQLITE_IOERR_SHMLOCK, offset, n, flags)
+}
+
+unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
+    let () = pass!(file, xShmBarrier, ());
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
+    pass!(file, xShmUnmap, ffi::SQLITE_OK, delete)
+}

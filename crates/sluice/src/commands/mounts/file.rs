@@ -1,0 +1,192 @@
+//! The `mounts:` of `sluice.yaml`, as text.
+//!
+//! Takes the text of the file; gives it with one mount more or less. Promise: every other line stays as it is, and a
+//! file that cannot be used afterwards is put back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sluice_gateway::config::Mount;
+
+use crate::failure::{Exit, Failure, io_words};
+use crate::screen::Screen;
+use crate::settings::Which;
+
+/// A file that was changed.
+pub(super) struct Changed {
+    pub(super) file: PathBuf,
+    /// The mounts it had; nothing if it could not be used.
+    pub(super) before: Option<Vec<Mount>>,
+    /// Those it has.
+    pub(super) after: Vec<Mount>,
+    /// What it said.
+    text: String,
+}
+
+impl Changed {
+    /// Undoes the change, and says why.
+    pub(super) fn put_back(self, why: &str) -> Failure {
+        match whole(&self.file, &self.text) {
+            Ok(()) => Failure::new(Exit::Failed, "sluice.yaml was left as it was")
+                .why(why)
+                .hint(format!("change `{}` by hand, then: sluice mounts reload", self.file.display())),
+            Err(error) => Failure::new(Exit::Failed, "sluice.yaml cannot be put back").why(io_words(&error)),
+        }
+    }
+}
+
+/// Changes the file. One that cannot be used afterwards is put back as it was.
+pub(super) fn change(
+    which: &Which,
+    screen: &Screen,
+    edit: impl FnOnce(&str) -> Result<String, Failure>,
+) -> Result<Changed, Failure> {
+    let file = which.file()?.ok_or_else(|| {
+        Failure::new(Exit::NotFound, "there is no sluice.yaml here").hint("make one: sluice init; or --config FILE")
+    })?;
+    let broken = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| Failure::new(Exit::Failed, what).why(io_words(&error))
+    };
+    let text = fs::read_to_string(&file).map_err(broken("sluice.yaml cannot be read"))?;
+    let before = which.load(Vec::new())?.loaded.ok().map(|(config, _)| config.mounts.0);
+    whole(&file, &edit(&text)?).map_err(broken("sluice.yaml cannot be written"))?;
+    match which.load(Vec::new()).and_then(|settings| settings.or_fail(screen)) {
+        Ok((config, _)) => Ok(Changed { file, before, after: config.mounts.0, text }),
+        Err(failure) => {
+            whole(&file, &text).map_err(broken("sluice.yaml cannot be put back"))?;
+            Err(failure.hint("sluice.yaml was left as it was"))
+        }
+    }
+}
+
+/// A text with a block below its `mounts:`.
+pub(super) fn joined(before: &str, block: &str) -> String {
+    let lines: Vec<&str> = before.split_inclusive('\n').collect();
+    match lines.iter().position(|line| is_head(line)) {
+        Some(at) => {
+            let (head, tail) = lines.split_at(at + 1);
+            let end = if head.last().is_some_and(|line| line.ends_with('\n')) { "" } else { "\n" };
+            let block = indented(block, child_indent(tail));
+            format!("{}{end}{block}{}", head.concat(), tail.concat())
+        }
+        None => {
+            let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+            format!("{before}{end}\nmounts:\n{block}")
+        }
+    }
+}
+
+/// A text without the mount of this name, if it is written as a line of its own below `mounts:`.
+pub(super) fn without(before: &str, name: &str) -> Option<String> {
+    let lines: Vec<&str> = before.split_inclusive('\n').collect();
+    let head = lines.iter().position(|line| is_head(line))?;
+    let (above, below) = lines.split_at(head + 1);
+    let indent = child_indent(below)?;
+    let keys = [format!("{name}:"), format!("\"{name}\":"), format!("'{name}':")];
+    let is_key = |line: &str| {
+        let rest = line.trim_start();
+        depth(line) == Some(indent) && keys.iter().any(|key| rest.strip_prefix(key.as_str()).is_some_and(is_end))
+    };
+    let inside = below.iter().position(|line| depth(line).is_some_and(|depth| depth == 0)).unwrap_or(below.len());
+    let from = below.iter().take(inside).position(|line| is_key(line))?;
+    let rest = below.iter().skip(from + 1);
+    let mut to = from + 1 + rest.take_while(|line| depth(line).is_none_or(|depth| depth > indent)).count();
+    // Empty lines and comments above what follows belong to that.
+    while to > from + 1 && below.get(to - 1).is_some_and(|line| depth(line).is_none()) {
+        to -= 1;
+    }
+    let (kept, after) = (below.get(..from)?, below.get(to..)?);
+    Some(format!("{}{}{}", above.concat(), kept.concat(), after.concat()))
+}
+
+/// Whether this line begins the mounts, with nothing but a comment after it.
+fn is_head(line: &str) -> bool {
+    line.strip_prefix("mounts:").is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
+}
+
+/// What may follow a key.
+fn is_end(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with([' ', '\t', '\n', '\r'])
+}
+
+/// How far a line is indented; nothing for one that is empty or a comment.
+fn depth(line: &str) -> Option<usize> {
+    let rest = line.trim_start_matches(' ');
+    let says = !rest.trim().is_empty() && !rest.starts_with('#');
+    says.then(|| line.len() - rest.len())
+}
+
+/// How far the mounts there are, are indented.
+fn child_indent(below: &[&str]) -> Option<usize> {
+    below.iter().find_map(|line| depth(line)).filter(|depth| *depth > 0)
+}
+
+/// A block written with two spaces, at the depth of its neighbours.
+fn indented(block: &str, indent: Option<usize>) -> String {
+    let Some(more) = indent.and_then(|indent| indent.checked_sub(2)).filter(|more| *more > 0) else {
+        return match indent {
+            // One space: the block's own two become one.
+            Some(1) => block.split_inclusive('\n').map(|line| line.strip_prefix(' ').unwrap_or(line)).collect(),
+            _ => block.to_owned(),
+        };
+    };
+    let space = " ".repeat(more);
+    let deeper = |line: &str| if line.trim().is_empty() { line.to_owned() } else { format!("{space}{line}") };
+    block.split_inclusive('\n').map(deeper).collect()
+}
+
+/// A file appears whole or not at all; its permissions stay.
+fn whole(path: &Path, text: &str) -> std::io::Result<()> {
+    // A link stays a link: what it leads to is written.
+    let path = fs::canonicalize(path)?;
+    let beside = path.with_extension("yaml.new");
+    fs::write(&beside, text)?;
+    fs::set_permissions(&beside, fs::metadata(&path)?.permissions())?;
+    fs::File::open(&beside)?.sync_all()?;
+    fs::rename(&beside, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: &str = "  time:\n    command: x\n";
+
+    #[test]
+    fn a_block_goes_below_the_mounts_that_are_there() {
+        assert_eq!(joined("node: a\n", BLOCK), "node: a\n\nmounts:\n  time:\n    command: x\n");
+        assert_eq!(joined("node: a\nmounts:", BLOCK), "node: a\nmounts:\n  time:\n    command: x\n");
+        let had = "mounts: # ours\n  git:\n    command: y\nlog: {level: info}\n";
+        assert_eq!(
+            joined(had, BLOCK),
+            "mounts: # ours\n  time:\n    command: x\n  git:\n    command: y\nlog: {level: info}\n"
+        );
+        assert_eq!(
+            joined("mounts:\n    git: {command: y}\n", BLOCK),
+            "mounts:\n    time:\n      command: x\n    git: {command: y}\n"
+        );
+    }
+
+    #[test]
+    fn what_was_added_is_taken_out_to_the_byte() {
+        for before in [
+            "mounts:\n  git: {command: y}\n",
+            "node: a\r\nmounts:\r\n  # one\r\n  git:\r\n    command: y\r\n",
+            "mounts:\n    git:\n        command: y\n\n# end\nlog: {}\n",
+        ] {
+            assert_eq!(without(&joined(before, BLOCK), "time").as_deref(), Some(before));
+        }
+    }
+
+    #[test]
+    fn only_the_lines_of_that_mount_go() {
+        let text = "time: {}\nmounts:\n  # first\n  time:\n    env:\n      time: x\n\n    command: x\n\n  # second\n  timer: {command: z}\n  'git':\n    command: y\nlog: {level: info}\n";
+        let left = "time: {}\nmounts:\n  # first\n\n  # second\n  timer: {command: z}\n  'git':\n    command: y\nlog: {level: info}\n";
+        assert_eq!(without(text, "time").as_deref(), Some(left));
+        assert!(!without(text, "git").unwrap().contains("command: y"));
+        assert_eq!(without(text, "env"), None, "a key of a mount is no mount");
+        assert_eq!(without(text, "log"), None);
+        assert_eq!(without("mounts: {time: {command: x}}\n", "time"), None, "not written in lines");
+    }
+}
