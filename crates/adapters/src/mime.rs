@@ -35,8 +35,8 @@ pub struct RawMail {
     pub text: Option<String>,
     /// The body as HTML, if it came as such.
     pub html: Option<String>,
-    /// Who answers are to go to, if not to the sender.
-    pub reply_to: Vec<Address>,
+    /// Who gets it without the others knowing; only in what is not sent yet.
+    pub bcc: Vec<Address>,
     /// `Message-ID`s it refers to, oldest first.
     pub references: Vec<String>,
     /// Our mark, if it carries one.
@@ -69,7 +69,7 @@ pub fn parse(bytes: &[u8]) -> RawMail {
     raw.mail.from = people(message.from()).into_iter().next();
     raw.mail.to = people(message.to());
     raw.mail.cc = people(message.cc());
-    raw.reply_to = people(message.reply_to());
+    raw.bcc = people(message.bcc());
     raw.mail.message_id = message.message_id().map(cut);
     raw.references = ids(message.references());
     if raw.references.is_empty() {
@@ -250,6 +250,25 @@ pub fn print_of(text: &str) -> String {
     for word in text.split_whitespace() {
         hash.update(word.as_bytes());
         hash.update(b" ");
+    }
+    hex::encode(&hash.finalize())
+}
+
+/// A print of whom a mail goes to and of everything it says, whatever its other headers are.
+#[must_use]
+pub fn print_of_whole(bytes: &[u8]) -> String {
+    let raw = parse(bytes);
+    let mut hash = Sha256::new();
+    for people in [&raw.mail.to, &raw.mail.cc, &raw.bcc] {
+        let mut addresses: Vec<String> = people.iter().map(|person| person.address.to_ascii_lowercase()).collect();
+        addresses.sort_unstable();
+        hash.update(print_of(&addresses.join(" ")));
+    }
+    for words in [Some(raw.mail.subject.as_str()), raw.text.as_deref(), raw.html.as_deref()] {
+        hash.update(print_of(words.unwrap_or_default()));
+    }
+    for file in &raw.mail.attachments {
+        hash.update(&file.sha256);
     }
     hex::encode(&hash.finalize())
 }

@@ -6,6 +6,7 @@
 //! of the service; a job may make only the requests its step needs; a credential the service refuses ends all work
 //! until a person signs in again.
 
+mod addressed;
 mod answer;
 mod apart;
 mod attachments;

@@ -7,7 +7,7 @@ use sluice_core::CallId;
 use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
-use crate::rooms::{approval, audit, check, hold, identity, leak, origin, policy, read, schema};
+use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, policy, read, schema};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -39,6 +39,9 @@ pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer
 async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     let call: CallId = known.call();
     let checked = schema::check(gw, known).await?;
+    if let Some(write) = brake::pulled(gw, &checked) {
+        return brake::pull(gw, &checked, write).await.map_err(|no| no.about(call)); // what only stops never waits
+    }
     let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;

@@ -63,9 +63,11 @@ impl From<StoreError> for No {
         let text = error.to_string();
         // The store's own words are made for agents where a code has particulars; the rest stays inside.
         let refusal = match code {
-            Code::FreezeActive | Code::CallPossibleDuplicate | Code::StateConflict | Code::ApprovalGrown => {
-                Refusal::new(code).with_text(&text)
-            }
+            Code::FreezeActive
+            | Code::ServiceStopped
+            | Code::CallPossibleDuplicate
+            | Code::StateConflict
+            | Code::ApprovalGrown => Refusal::new(code).with_text(&text),
             _ => Refusal::new(code),
         };
         Self {

@@ -3,6 +3,7 @@
 pub mod answer;
 pub(crate) mod approval;
 pub mod audit;
+pub(crate) mod brake;
 pub(crate) mod check;
 pub mod execute;
 pub(crate) mod hold;

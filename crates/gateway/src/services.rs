@@ -22,7 +22,7 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, CallId, CapabilityName, ServiceName, Timestamp};
+use sluice_core::{Action, CallId, CapabilityName, HoldId, ServiceName, Timestamp};
 
 use self::files::Files;
 use self::state::State;
@@ -129,6 +129,19 @@ pub trait Service: Send + Sync {
     fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
         let _as_they_are = capability;
         Ok(arguments)
+    }
+
+    /// The held write that an action would do nothing but stop, if that is all it does.
+    fn stops(&self, action: &Action) -> Option<HoldId> {
+        let _nothing = action;
+        None
+    }
+
+    /// What is known here of the things a write only names by their ids, one line each, for the person who is asked.
+    /// The words are those of others.
+    fn described(&self, action: &Action) -> Vec<String> {
+        let _nothing = action;
+        Vec::new()
     }
 
     /// Texts that would leave with a write beside its arguments, for the leak scan.

@@ -1,7 +1,7 @@
 //! Connected services: which account, how it is reached, how it stands.
 //!
 //! Promise: at most one connection stands behind a service at a time; a step is taken once, and what follows
-//! from it (the brake on its writes, the word to people) is in the same transaction.
+//! from it (the brake on its writes, which is its state itself, and the word to people) is in the same transaction.
 
 use serde_json::Value;
 use sluice_core::audit::Fact;
@@ -12,7 +12,6 @@ use sluice_core::{Actor, ServiceName, Timestamp};
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::freezes::{self, Scope};
 use crate::outbox::{self, Message, Severity};
 use crate::sql::{Row, Tx, params};
 
@@ -34,11 +33,7 @@ const BEGIN: &str = "INSERT INTO connections \
 const AGAIN: &str = "UPDATE connections SET adapter = ?2, service = ?3, \
      account = CASE WHEN state = 'disconnected' THEN ?4 ELSE COALESCE(?4, account) END, endpoints = ?5, state = ?6, since = ?7, version = version + 1 WHERE name = ?1 AND version = ?8";
 const MOVE: &str = "UPDATE connections SET state = ?2, reason = ?3, account = COALESCE(?4, account), since = ?5, \
-     version = version + 1 WHERE name = ?1 AND version = ?6";
-
-/// Why a connection put the brake on its own service. Only what carries these words is lifted by itself.
-const REAUTH: &str = "the connection needs a new sign-in";
-const PAUSED: &str = "the connection is paused";
+     moved_by = ?7, version = version + 1 WHERE name = ?1 AND version = ?6";
 
 /// One connection.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,13 +169,19 @@ impl UseCase for ConnectionMove {
         if from == to && self.account.is_none() {
             return Ok(Moved { now: before, from });
         }
-        let scope = Scope::Service(before.service.clone());
-        let freezes = freezes::in_force(desk.tx()).await?;
         let now = desk.now;
         let since = if from == to { before.since } else { now };
         desk.write_one(
             MOVE,
-            params![&self.name, to.as_str(), self.reason.as_deref(), self.account.as_deref(), since, before.version],
+            params![
+                &self.name,
+                to.as_str(),
+                self.reason.as_deref(),
+                self.account.as_deref(),
+                since,
+                before.version,
+                &self.by
+            ],
         );
         let account = self.account.clone().or_else(|| before.account.clone());
         let moved = Connection {
@@ -196,22 +197,6 @@ impl UseCase for ConnectionMove {
         }
         let fact = Fact::new("connection.moved", self.by.clone()).with("connection", &self.name);
         desk.record(fact.with("from", from).with("to", to));
-        let ours = |words: &str| freezes.iter().any(|freeze| freeze.scope == scope && freeze.reason == words);
-        let brake = match to {
-            ConnectionState::NeedsReauth => Some(REAUTH),
-            ConnectionState::Paused => Some(PAUSED),
-            ConnectionState::Connecting
-            | ConnectionState::Syncing
-            | ConnectionState::Live
-            | ConnectionState::Disconnected => None,
-        };
-        match brake {
-            Some(reason) => {
-                freezes::Place { scope, by: self.by.clone(), reason: reason.to_owned() }.place(desk);
-            }
-            None if ours(REAUTH) || ours(PAUSED) => freezes::Lift { scope, by: self.by.clone() }.lift(desk),
-            None => {}
-        }
         if to == ConnectionState::NeedsReauth {
             let body = serde_json::json!({
                 "connection": self.name, "service": moved.service, "reason": self.reason,

@@ -4,6 +4,8 @@ use sluice_core::approval::ApprovalError;
 use sluice_core::hold::{ArmError, IllegalMove};
 use sluice_core::{HoldId, Timestamp};
 
+use crate::freezes::Brake;
+
 /// Any no of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -42,6 +44,14 @@ pub enum StoreError {
     Frozen {
         /// `all`, or the agent or service.
         scope: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// The connection behind the service stands still, by nobody's freeze.
+    #[error("{} (`{}`) since {since}", .brake.reason(), .brake.connection)]
+    Braked {
+        /// Which, and how it stands.
+        brake: Brake,
         /// Since when.
         since: Timestamp,
     },
@@ -161,6 +171,7 @@ impl StoreError {
             Self::Rollback(error) => error.code(),
             Self::Fenced => "execute.fenced",
             Self::Frozen { .. } => "freeze.active",
+            Self::Braked { .. } => "service.stopped",
             Self::KeyReuse => "call.key_reuse",
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
             Self::VersionConflict { .. } => "state.conflict",

@@ -1,6 +1,10 @@
 //! Freeze: no new effect starts, anywhere, until someone unfreezes. Survives restarts.
+//!
+//! Takes a person's freezes and how connections stand; gives everything in force. Promise: a freeze that a person
+//! placed is lifted by a person only; the brake of a connection ends when the connection goes on, and not before.
 
 use sluice_core::audit::Fact;
+use sluice_core::connection::ConnectionState;
 use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
 
 use crate::ahead::Ahead;
@@ -30,12 +34,41 @@ pub struct Freeze {
     pub reason: String,
     /// Since when.
     pub at: Timestamp,
+    /// The connection that stands still by itself; nothing where somebody froze it.
+    pub brake: Option<Brake>,
+}
+
+/// A connection that keeps its service from moving, because it is paused or needs a new sign-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brake {
+    /// Which.
+    pub connection: ServiceName,
+    /// How it stands.
+    pub state: ConnectionState,
+}
+
+impl Brake {
+    /// Why nothing moves, in our words.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self.state {
+            ConnectionState::Paused => "the connection is paused",
+            ConnectionState::NeedsReauth
+            | ConnectionState::Connecting
+            | ConnectionState::Syncing
+            | ConnectionState::Live
+            | ConnectionState::Disconnected => "the connection needs a new sign-in",
+        }
+    }
 }
 
 const FREEZE: &str = "INSERT INTO freezes (scope, name, placed_by, reason, placed_at) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (scope, name) DO NOTHING";
 const UNFREEZE: &str = "DELETE FROM freezes WHERE scope = ?1 AND name = ?2";
-const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at FROM freezes ORDER BY scope, name";
+/// What people froze, and the connections that stand still.
+const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at, '' AS brake, '' AS state FROM freezes \
+     UNION ALL SELECT 'service', service, moved_by, '', since, name, state FROM connections \
+     WHERE state IN ('paused', 'needs_reauth') ORDER BY 1, 2, 6";
 const IN_FLIGHT: &str = "SELECT id, agent, service FROM holds WHERE state = 'armed' ORDER BY id";
 /// Every group of every node holds its node's row: with all of them locked, none is half way to
 /// arming something that the list of writes in flight would miss.
@@ -150,8 +183,11 @@ impl UseCase for Lift {
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        if !in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == self.scope) {
-            return Err(StoreError::NotFound { what: "freeze" });
+        let freezes = in_force(desk.tx()).await?;
+        let mut these = freezes.iter().filter(|freeze| freeze.scope == self.scope).peekable();
+        let braked = these.peek().map(|freeze| refusal(freeze));
+        if !these.any(|freeze| freeze.brake.is_none()) {
+            return Err(braked.unwrap_or(StoreError::NotFound { what: "freeze" }));
         }
         self.lift(desk);
         Ok(())
@@ -182,12 +218,18 @@ pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreErro
 
 /// The question of [`in_force`], asked early.
 pub(crate) fn in_force_ahead() -> Ahead {
-    Ahead { sql: IN_FORCE, params: params![], rests_on: vec![("freezes", Vec::new())], follows: None }
+    Ahead {
+        sql: IN_FORCE,
+        params: params![],
+        rests_on: vec![("freezes", Vec::new()), ("connections", Vec::new())],
+        follows: None,
+    }
 }
 
-/// The freeze that covers a write, if one does.
+/// The freeze that covers a write, if one does: a person's before a connection's.
 pub(crate) fn covering<'a>(freezes: &'a [Freeze], agent: &AgentName, service: &ServiceName) -> Option<&'a Freeze> {
-    freezes.iter().find(|freeze| freeze.scope.covers(agent, service))
+    let covering = || freezes.iter().filter(|freeze| freeze.scope.covers(agent, service));
+    covering().find(|freeze| freeze.brake.is_none()).or_else(|| covering().next())
 }
 
 pub(crate) async fn refuse_if_frozen<T: Tx>(
@@ -197,8 +239,15 @@ pub(crate) async fn refuse_if_frozen<T: Tx>(
 ) -> Result<(), StoreError> {
     let freezes = in_force(desk.tx()).await?;
     match covering(&freezes, agent, service) {
-        Some(freeze) => Err(StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at }),
+        Some(freeze) => Err(refusal(freeze)),
         None => Ok(()),
+    }
+}
+
+fn refusal(freeze: &Freeze) -> StoreError {
+    match &freeze.brake {
+        Some(brake) => StoreError::Braked { brake: brake.clone(), since: freeze.at },
+        None => StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at },
     }
 }
 
@@ -212,5 +261,13 @@ fn decode(row: Row) -> Result<Freeze, StoreError> {
         _ => None,
     };
     let scope = scope.ok_or_else(|| row.impossible("an unknown scope"))?;
-    Ok(Freeze { scope, by: row.parsed()?, reason: row.text()?, at: row.time()? })
+    let (by, reason, at) = (row.parsed()?, row.text()?, row.time()?);
+    let (connection, state) = (row.text()?, row.text()?);
+    if connection.is_empty() {
+        return Ok(Freeze { scope, by, reason, at, brake: None });
+    }
+    let state = ConnectionState::from_word(&state).ok_or_else(|| row.impossible("an unknown state"))?;
+    let connection = connection.parse().map_err(|_| row.impossible("a connection without a name"))?;
+    let brake = Brake { connection, state };
+    Ok(Freeze { scope, by, reason: brake.reason().to_owned(), at, brake: Some(brake) })
 }

@@ -50,6 +50,7 @@ mod sessions;
 mod sql;
 mod sqlite;
 mod state;
+mod stops;
 mod targets;
 mod touch;
 mod vault;
@@ -80,14 +81,14 @@ pub use deliveries::{Delivery, Habit};
 pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
 pub use findings::{Finding, SealedContent};
-pub use freezes::{Freeze, Scope};
+pub use freezes::{Brake, Freeze, Scope};
 pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
 pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use outbox::{Message, Severity, Undelivered};
-pub use people::{Cancelled, Settle, Timing, Word};
+pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
 pub use proxies::{ProxyTask, Standing, TaskEnd, TaskState};
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
@@ -299,12 +300,12 @@ impl Store {
         self.submit(people::Cancel { hold, by }).await
     }
 
-    /// Stops everything of a service that has not started.
+    /// Stops everything of a service that has not started, and sees to it that nothing of the rest is tried again.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(people::CancelService { service, by, code: "service.disconnected" }).await
+    pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Ended, StoreError> {
+        self.submit(people::CancelService { service, by, code: stops::CODE }).await
     }
 
     /// Holds a write longer, or lets it go now.

@@ -22,6 +22,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 8, sql: include_str!("../migrations/0008_mounts.sql") },
     Migration { version: 9, sql: include_str!("../migrations/0009_cards.sql") },
     Migration { version: 10, sql: include_str!("../migrations/0010_activations.sql") },
+    Migration { version: 11, sql: include_str!("../migrations/0011_brakes.sql") },
 ];
 
 /// The schema this release writes.

@@ -282,7 +282,8 @@ impl Store {
     /// # Errors
     /// When that cannot be recorded.
     pub async fn cancel_mount(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(CancelService { service, by, code: "mount.removed" }).await
+        let ended = self.submit(CancelService { service, by, code: "mount.removed" }).await?;
+        Ok(ended.cancelled)
     }
 
     /// How every tool of a mount stands.

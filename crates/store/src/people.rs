@@ -13,6 +13,7 @@ use crate::holds::{self, Why, columns};
 use crate::release;
 use crate::rollbacks;
 use crate::sql::{Tx, Val, params};
+use crate::stops;
 
 /// Stops a write. An agent may stop its own; people and nodes any.
 pub(crate) struct Cancel {
@@ -58,12 +59,21 @@ fn is_strangers(hold: &Hold, by: &Actor) -> bool {
     matches!(by, Actor::Agent(name) if name != hold.agent())
 }
 
-/// Stops everything of a service that has not left: part of taking it away.
+/// Stops everything of a service that has not left: part of taking it away. What is on its way is not tried again.
 pub(crate) struct CancelService {
     pub service: ServiceName,
     pub by: Actor,
     /// What the record gives as the reason.
     pub code: &'static str,
+}
+
+/// What disconnecting a service did to its writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Nothing of these was or will be sent.
+    pub cancelled: Vec<HoldId>,
+    /// These had left, or may have: whatever turns out not to have happened is cancelled then.
+    pub on_their_way: Vec<HoldId>,
 }
 
 macro_rules! stoppable {
@@ -76,15 +86,25 @@ macro_rules! stoppable {
     };
 }
 const OF_SERVICE: &str = stoppable!("h.service = ?1");
+const ON_THEIR_WAY: &str = "SELECT id FROM holds WHERE service = ?1 AND ended_at IS NULL \
+     AND state IN ('armed', 'in_doubt', 'needs_human') ORDER BY id /*lock*/";
 /// Taking something back was asked for by a person, and goes on.
 const OF_AGENT: &str = stoppable!("h.agent = ?1 AND h.reverses IS NULL");
 
 impl UseCase for CancelService {
-    type Out = Vec<HoldId>;
+    type Out = Ended;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Ended, StoreError> {
         let waiting = Waiting::read(desk, OF_SERVICE, params![&self.service]).await?;
-        waiting.stop(desk, &self.by, self.code)
+        let mut on_their_way = Vec::new();
+        for row in desk.rows(ON_THEIR_WAY, params![&self.service]).await? {
+            on_their_way.push(HoldId::from_bits(row.of("holds").bits()?));
+        }
+        for hold in &on_their_way {
+            stops::order(desk, *hold, &self.by);
+        }
+        let cancelled = waiting.stop(desk, &self.by, self.code)?;
+        Ok(Ended { cancelled, on_their_way })
     }
 }
 
@@ -234,14 +254,17 @@ impl UseCase for Settle {
             return Err(StoreError::Conflict);
         }
         let point = rollbacks::of_hold(desk, hold.id).await?;
+        let stop = stops::ordered(desk, hold.id).await?;
         let (now, why) = (desk.now, Why::by(self.by.clone()));
         match (&self.word, &hold.state) {
             (Word::Happened { evidence }, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
                 holds::shift(desk, hold, [Move::Complete { receipt: evidence.clone(), at: now }], &why)
             }
             (Word::Again, HoldState::NeedsHuman { .. }) => {
-                holds::shift(desk, hold, [Move::ProveAbsent { not_before: now }], &why)
+                stops::or_on(desk, hold, Move::ProveAbsent { not_before: now }, (stop, &why))
             }
+            // What it was to be sent through is over.
+            (Word::Again, _) if stop.is_some() => Err(StoreError::NotOffered),
             (Word::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
             // Anything else is on its way, or over: another question would stand beside the first.
             (Word::Happened { .. } | Word::Again, state) => {

@@ -19,6 +19,7 @@ use crate::release;
 use crate::results;
 use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
+use crate::stops;
 
 const NODE: &str = "SELECT epoch FROM nodes WHERE node = ?1 /*lock*/";
 const LAST_ALIVE: &str = "SELECT MAX(alive_at) FROM nodes";
@@ -276,6 +277,7 @@ impl UseCase for Resolve {
         let settled = since + hold.class.settle();
         let why = Why::by(desk.actor());
         let point = rollbacks::of_hold(desk, hold.id).await?;
+        let stop = stops::ordered(desk, hold.id).await?;
         match &self.evidence {
             Evidence::Applied { receipt, result, after, service_until } => {
                 results::keep(desk, hold.id, result.as_deref());
@@ -289,11 +291,11 @@ impl UseCase for Resolve {
             // opaque effect: there is no place to look.
             Evidence::Absent if now >= settled && hold.class != EffectClass::Opaque => {
                 let wait = backoff::delay(hold.attempts).unwrap_or(Span::from_mins(1));
-                if hold.attempts > backoff::RETRIES {
+                if stop.is_none() && hold.attempts > backoff::RETRIES {
                     let step = Move::AskHuman { code: "execute.attempts_used".into() };
                     return self.ask_human(desk, hold, step);
                 }
-                holds::shift(desk, hold, [Move::ProveAbsent { not_before: now + wait }], &why)
+                stops::or_on(desk, hold, Move::ProveAbsent { not_before: now + wait }, (stop, &why))
             }
             Evidence::Absent | Evidence::Inconclusive
                 if hold.class != EffectClass::Opaque && rounds + 1 < DOUBT_ROUNDS =>

@@ -20,6 +20,7 @@ use crate::outbox::{self, Message, Severity};
 use crate::results;
 use crate::rollbacks::{self, Point};
 use crate::sql::{Tx, params};
+use crate::stops;
 
 /// Waiting, and its object's turn: a write waits for any other to the same object that is under way or
 /// unclear, and for earlier ones that wait themselves.
@@ -42,7 +43,8 @@ macro_rules! in_turn {
 const DUE: &str = in_turn!(
     "h.not_before <= ?1 AND replace(?3, '/' || h.service || '/', '') = ?3 AND NOT EXISTS (SELECT 1 FROM freezes f \
      WHERE f.scope = 'all' OR (f.scope = 'agent' AND f.name = h.agent) \
-     OR (f.scope = 'service' AND f.name = h.service))",
+     OR (f.scope = 'service' AND f.name = h.service)) AND NOT EXISTS (SELECT 1 FROM connections c \
+     WHERE c.service = h.service AND c.state IN ('paused', 'needs_reauth'))",
     "ORDER BY h.not_before, h.id LIMIT ?2"
 );
 const CLAIMABLE: &str = in_turn!("h.id = ?1 AND h.version = ?2", "/*skip*/");
@@ -372,6 +374,16 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Whether the write would be tried again.
+    const fn tries_again(&self) -> bool {
+        match self {
+            Self::NotDone { .. } | Self::NotBefore { .. } | Self::GivenBack => true,
+            Self::Done { .. } | Self::Refused { .. } | Self::Unclear => false,
+        }
+    }
+}
+
 impl UseCase for Finish {
     type Out = Hold;
 
@@ -388,8 +400,16 @@ impl UseCase for Finish {
             true => rollbacks::of_hold(desk, hold.id).await?,
             false => None,
         };
+        let stop = match self.outcome.tries_again() {
+            true => stops::ordered(desk, hold.id).await?,
+            false => None,
+        };
         let now = desk.now;
         match &self.outcome {
+            Outcome::NotDone { code } | Outcome::NotBefore { code, .. } if stop.is_some() => {
+                let why = Why::because(desk.actor(), code);
+                stops::or_on(desk, hold, Move::Retry { not_before: now }, (stop, &why))
+            }
             Outcome::Done { receipt, after, service_until, result } => {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
@@ -409,7 +429,7 @@ impl UseCase for Finish {
             }
             Outcome::GivenBack => {
                 let hold = Hold { attempts: hold.attempts.saturating_sub(1), ..hold };
-                holds::shift(desk, hold, [Move::Release { not_before: now }], &Why::by(desk.actor()))
+                stops::or_on(desk, hold, Move::Release { not_before: now }, (stop, &Why::by(desk.actor())))
             }
             Outcome::Unclear => {
                 holds::shift(desk, hold, [Move::Doubt { since: now }], &Why::because(desk.actor(), "execute.in_doubt"))

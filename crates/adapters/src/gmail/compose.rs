@@ -1,8 +1,7 @@
 //! From the arguments of a write to the mail it means.
 //!
 //! Takes a write and, for an answer or a forward, the mail it is about; gives a letter. Promise: who gets it
-//! is exactly whom the arguments name; without them an answer goes to the sender, never to an address that
-//! only the sender's own `Reply-To` brought up from another domain.
+//! is exactly whom the arguments name. Nobody is added here: what was judged, shown and approved is what is sent.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -30,17 +29,7 @@ pub fn answer<'w>(write: &'w Write, me: &str, original: &RawMail) -> Result<Lett
     let mut letter = common(write, me)?;
     letter.to = addressees(write.arguments.get("to"))?;
     if letter.to.is_empty() {
-        letter.to = vec![sender(original).ok_or_else(|| Trouble::invalid("the message has no sender to answer"))?];
-    }
-    if write.arguments.get("reply_all").and_then(Value::as_bool) == Some(true) {
-        let others = original.mail.to.iter().chain(&original.mail.cc).map(|person| person.address.clone());
-        let known: Vec<String> = letter.to.iter().chain(&letter.cc).map(|known| known.to_ascii_lowercase()).collect();
-        for other in others {
-            let lower = other.to_ascii_lowercase();
-            if lower != me.to_ascii_lowercase() && !known.contains(&lower) && !letter.cc.contains(&other) {
-                letter.cc.extend(addressees(Some(&Value::String(other)))?);
-            }
-        }
+        return Err(Trouble::invalid("there is nobody to send it to"));
     }
     let subject = &original.mail.subject;
     let again = subject.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("re:"));
@@ -127,13 +116,4 @@ fn files(write: &Write) -> Result<Vec<Blob>, Trouble> {
         return Err(Trouble::invalid("the attachments are too large"));
     }
     Ok(found)
-}
-
-// SECURITY: `Reply-To` is the sender's word. It is followed within the sender's own domain only; else an
-// answer that policy judged as going to the sender would go to whomever the sender likes.
-fn sender(original: &RawMail) -> Option<String> {
-    let from = original.mail.from.as_ref()?.address.clone();
-    let domain = |address: &str| address.rsplit_once('@').map(|(_, domain)| domain.to_ascii_lowercase());
-    let wished = original.reply_to.first().map(|person| person.address.clone());
-    Some(wished.filter(|wished| domain(wished) == domain(&from)).unwrap_or(from))
 }

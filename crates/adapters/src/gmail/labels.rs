@@ -53,6 +53,16 @@ impl State {
         self.0.len()
     }
 
+    /// Each message with its labels.
+    pub fn each(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.0.iter().map(|(id, labels)| (id.as_str(), labels.as_slice()))
+    }
+
+    /// What was kept to go back to.
+    pub fn read(before: &[u8]) -> Result<Self, Trouble> {
+        serde_json::from_slice(before).map_err(|_| Trouble::invalid("what was kept to go back cannot be read"))
+    }
+
     /// Its print.
     pub fn print(&self) -> Fingerprint {
         Fingerprint::of(&self.bytes())
@@ -75,8 +85,7 @@ pub fn labels_of(net: Way<'_>, id: &str) -> Result<Vec<String>, Fault> {
 
 /// Puts the labels of each message back as they were.
 pub fn restore(net: Way<'_>, before: &[u8]) -> Result<Done, Trouble> {
-    let wanted: State =
-        serde_json::from_slice(before).map_err(|_| Trouble::invalid("what was kept to go back cannot be read"))?;
+    let wanted = State::read(before)?;
     let mut after = State::default();
     let mut touched = false;
     for (id, labels) in &wanted.0 {
@@ -88,7 +97,8 @@ pub fn restore(net: Way<'_>, before: &[u8]) -> Result<Done, Trouble> {
     Ok(Done { receipt: format!("restored {}", after.len()), result, after: Some(after.print()), undo_until: None })
 }
 
-fn put_back(net: Way<'_>, id: &str, wanted: &[String], touched: &mut bool) -> Result<Vec<String>, Fault> {
+/// Puts the labels of one message back. `touched` says whether anything was changed.
+pub fn put_back(net: Way<'_>, id: &str, wanted: &[String], touched: &mut bool) -> Result<Vec<String>, Fault> {
     let mut now = labels_of(net, id)?;
     let has = |labels: &[String], label: &str| labels.iter().any(|one| one == label);
     if has(&now, TRASH) && !has(wanted, TRASH) {

@@ -1,7 +1,8 @@
 //! Sending, answering, forwarding: a draft first, then the draft is sent.
 //!
 //! Takes a write, gives the draft as its handle, then the sent message. Promise: the one request that sends
-//! names the draft, and a draft can be sent once; whether it was is read from the draft and its thread.
+//! names the draft, and a draft can be sent once; whether it was is read from the draft and its thread. A draft that
+//! somebody changed since it was made is not sent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,6 +36,9 @@ struct Drafted {
     about: Option<String>,
     /// A print of the words of its body.
     print: String,
+    /// A print of whom it goes to and all it says; nothing where an earlier release made it.
+    #[serde(default)]
+    whole: Option<String>,
 }
 
 impl ConsumeOnce for Send {
@@ -55,7 +59,9 @@ impl ConsumeOnce for Send {
             _ => (compose::fresh(write, &self.me)?, None),
         };
         let print = mime::print_of(&letter.text);
-        let mut message = json!({"raw": wire::encode(&mime::write(letter)?)});
+        let raw = mime::write(letter)?;
+        let whole = Some(mime::print_of_whole(&raw));
+        let mut message = json!({"raw": wire::encode(&raw)});
         if let (Some(thread), Some(members)) = (thread, message.as_object_mut()) {
             members.insert("threadId".into(), Value::String(thread));
         }
@@ -69,12 +75,19 @@ impl ConsumeOnce for Send {
             message: read(&inner, "id")?,
             about: about.filter(|_| write.capability.as_str() == "email.reply").map(str::to_owned),
             print,
+            whole,
         };
         serde_json::to_string(&drafted).map(Handle).map_err(|_| Trouble::Unclear.without_effect())
     }
 
     fn consume(&self, net: Way<'_>, _write: &Write, handle: &Handle) -> Result<Done, Trouble> {
         let drafted = read(handle)?;
+        match draft(net, &drafted) {
+            Ok(Draft::Ours) => {}
+            // Sent by an earlier attempt whose answer was lost, deleted by a person, or changed by one: theirs to decide.
+            Ok(Draft::Gone | Draft::Changed) => return Err(Trouble::Unclear),
+            Err(fault) => return Err(fault.of_look().without_effect()),
+        }
         let request = Request::post(format!("{ME}/drafts/send"), &json!({"id": drafted.draft}));
         match ask(net, request) {
             Ok(sent) => done(&sent).ok_or(Trouble::Unclear),
@@ -86,11 +99,11 @@ impl ConsumeOnce for Send {
 
     fn reconcile(&self, net: Way<'_>, write: &Write, handle: &Handle) -> Found {
         let Ok(drafted) = read(handle) else { return Found::Unknown };
-        let path = format!("{ME}/drafts/{}?format=minimal", escape(&drafted.draft));
-        match ask(net, Request::get(path)) {
-            Ok(_) => return Found::Absent,
-            Err(fault) if fault.is_status(404) => {}
-            Err(_) => return Found::Unknown,
+        match draft(net, &drafted) {
+            Ok(Draft::Ours) => return Found::Absent,
+            Ok(Draft::Gone) => {}
+            // It was not sent as it was approved, and it must not be sent as it is.
+            Ok(Draft::Changed) | Err(_) => return Found::Unknown,
         }
         match in_thread(net, write, &drafted) {
             Ok(Some(sent)) => Found::Applied(sent),
@@ -98,6 +111,38 @@ impl ConsumeOnce for Send {
             Err(_) => Found::Unknown,
         }
     }
+}
+
+/// How a draft stands.
+enum Draft {
+    /// As it was made.
+    Ours,
+    /// There, but it says something else or goes to somebody else.
+    Changed,
+    /// Not there.
+    Gone,
+}
+
+/// Looks at a draft. The message in it never changes: whoever edits a draft puts another message into it.
+fn draft(net: Way<'_>, drafted: &Drafted) -> Result<Draft, Fault> {
+    let path = format!("{ME}/drafts/{}?format=minimal", escape(&drafted.draft));
+    let found = match ask(net, Request::get(path)) {
+        Ok(found) => found,
+        Err(fault) if fault.is_status(404) => return Ok(Draft::Gone),
+        Err(fault) => return Err(fault),
+    };
+    let inner = found.get("message").and_then(|message| text(message, "id")).ok_or(Fault::Garbled)?;
+    if inner == drafted.message {
+        return Ok(Draft::Ours);
+    }
+    let Some(whole) = &drafted.whole else { return Ok(Draft::Changed) };
+    let message = match ask(net, wire::message(inner, "raw")) {
+        Ok(message) => message,
+        Err(fault) if fault.is_status(404) => return Ok(Draft::Changed),
+        Err(fault) => return Err(fault),
+    };
+    let same = mime::print_of_whole(&wire::item(&message)?.raw) == *whole;
+    Ok(if same { Draft::Ours } else { Draft::Changed })
 }
 
 fn read(handle: &Handle) -> Result<Drafted, Trouble> {

@@ -183,6 +183,27 @@ pub fn reasons(words: &[String], room: usize) -> String {
     if text.chars().count() <= room { text } else { String::new() }
 }
 
+/// What is known of the things a write only names by their ids, behind a bar: the words are those of others. Lines that
+/// do not fit are counted.
+#[must_use]
+pub fn described(lines: &[String], room: usize) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("what it is about, in the words of others:\n");
+    for (place, line) in lines.iter().enumerate() {
+        let mut one = String::new();
+        quote(&mut one, line);
+        let more = format!("(and {} more)\n", lines.len() - place);
+        if text.chars().count() + one.chars().count() + more.chars().count() > room {
+            text.push_str(&more);
+            break;
+        }
+        text.push_str(&one);
+    }
+    if text.chars().count() <= room { text } else { String::new() }
+}
+
 /// What a client wants to do by itself, in its own words.
 #[must_use]
 pub fn request(action_type: &str, title: &str, preview: &str, room: usize) -> Shown {

@@ -504,6 +504,9 @@ codes! {
     ServiceUnknown = "service.unknown", 404, AfterChange,
         "no service of this name is configured here",
         "check the name; `sluice services list` shows them";
+    ServiceStopped = "service.stopped", 423, AfterPerson,
+        "the connection behind this service is paused or needs a new sign-in",
+        "wait until a person lets it go on (sluice services resume, sluice connect); reads still work";
     ServiceSettings = "service.settings", 409, AfterPerson,
         "the settings of this service cannot be used",
         "tell your user; an operator has to correct the configuration";

@@ -49,7 +49,9 @@ pub fn room(channel: &str) -> usize {
 /// Renders a question within so much room.
 #[must_use]
 pub fn of(gw: &Gateway, question: &Question, room: usize) -> Sight {
-    let inside = preview(question, room);
+    let mut inside = preview(question, room);
+    let left = room.saturating_sub(inside.text.chars().count());
+    inside.text.push_str(&card::described(&described(gw, question), left));
     let left = room.saturating_sub(inside.text.chars().count());
     let text = inside.text + &card::reasons(&question.reasons, left);
     let title = title(question);
@@ -108,6 +110,15 @@ fn title(question: &Question) -> String {
         (None, holds) => format!("{} writes at once", holds.len()),
     };
     card::visible(&words).chars().take(120).collect()
+}
+
+/// What is known here of the things the writes name by their ids.
+fn described(gw: &Gateway, question: &Question) -> Vec<String> {
+    let about = |hold: &sluice_core::hold::Hold| {
+        let service = gw.services.for_service(&hold.service).ok()?;
+        Some(service.described(&hold.action))
+    };
+    question.holds.iter().filter_map(about).flatten().collect()
 }
 
 fn preview(question: &Question, room: usize) -> card::Shown {

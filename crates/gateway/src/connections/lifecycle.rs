@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, HoldId, ServiceName};
-use sluice_store::{Connection as Row, ConnectionMove, NewConnection, Store, StoreError};
+use sluice_core::{Actor, ServiceName};
+use sluice_store::{Connection as Row, ConnectionMove, Ended, NewConnection, Store, StoreError};
 
 use super::answer::{SyncNo, Why};
 use super::job::Errand;
@@ -22,6 +22,13 @@ use super::{Connect, Connections, Endpoints, Line, apart, sync, unknown};
 use crate::No;
 use crate::services::Service;
 use crate::vault::VaultError;
+
+/// A connection that was ended, and what is still to be destroyed of it.
+pub(crate) struct Over {
+    row: Row,
+    line: Option<Arc<Line>>,
+    ended: Ended,
+}
 
 impl Connections {
     /// Every connection there is or was.
@@ -168,12 +175,13 @@ impl Connections {
         })
     }
 
-    /// Ends a connection: held writes are stopped, the copy and the secrets destroyed, its capabilities withdrawn.
-    /// Whoever wants the provider to know does that first: afterwards there is no credential to say it with.
+    /// Ends a connection at once: from here on nothing of it starts, its capabilities are withdrawn and its held writes
+    /// stopped. Whoever wants the provider to know does that next, while there is still a credential to say it with, and
+    /// then clears the rest.
     ///
     /// # Errors
     /// When there is none, or it cannot be recorded.
-    pub async fn disconnect(&self, name: &ServiceName, by: Actor) -> Result<Receipt, No> {
+    pub(crate) async fn end(&self, name: &ServiceName, by: &Actor) -> Result<Over, No> {
         let row = self.row(name).await?;
         if row.state == ConnectionState::Disconnected {
             return Err(unknown(name));
@@ -185,18 +193,38 @@ impl Connections {
             line.keep(row.clone());
         }
         self.gateway()?.withdraw(&row.service).await;
-        let cancelled = self.cancel_all(&row.service, &by).await?;
+        let ended = self.cancel_all(&row.service, by).await?;
         self.ground.egress.close(&Line::way(name)?);
+        Ok(Over { row, line, ended })
+    }
+
+    /// Destroys what is left of a connection that was ended: secrets and copy.
+    ///
+    /// # Errors
+    /// When it cannot be destroyed; the next start tries again.
+    pub(crate) async fn clear(&self, over: Over, by: &Actor) -> Result<Receipt, No> {
+        let Over { row, line, ended } = over;
+        let name = &row.name;
         let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
-        let secrets = self.revoke_all(name, &by).await?;
+        let secrets = self.revoke_all(name, by).await?;
         let messages = match &line {
             Some(line) => self.destroy(line).await?,
             None => self.remove_files(name).map(|()| 0)?,
         };
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
-        let (connection, account) = (name.clone(), row.account);
-        Ok(Receipt { connection, account, cancelled, messages, encrypted, secrets, capabilities })
+        let Ended { cancelled, on_their_way } = ended;
+        let (connection, account) = (row.name, row.account);
+        Ok(Receipt { connection, account, cancelled, on_their_way, messages, encrypted, secrets, capabilities })
+    }
+
+    /// Ends a connection and destroys what is left of it, without a word to the provider.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be recorded or destroyed.
+    pub async fn disconnect(&self, name: &ServiceName, by: Actor) -> Result<Receipt, No> {
+        let over = self.end(name, &by).await?;
+        self.clear(over, &by).await
     }
 
     /// Takes up every connection as it stood. Those that cannot be are named, and the others go on.
@@ -223,14 +251,14 @@ impl Connections {
     }
 
     /// Stops every write of a service that still waits.
-    async fn cancel_all(&self, service: &ServiceName, by: &Actor) -> Result<Vec<HoldId>, No> {
-        let cancelled = self.ground.store.cancel_service(service.clone(), by.clone()).await?;
+    async fn cancel_all(&self, service: &ServiceName, by: &Actor) -> Result<Ended, No> {
+        let ended = self.ground.store.cancel_service(service.clone(), by.clone()).await?;
         let gw = self.gateway()?;
-        for hold in &cancelled {
+        for hold in &ended.cancelled {
             gw.forget_window(*hold);
             gw.moved(*hold);
         }
-        Ok(cancelled)
+        Ok(ended)
     }
 
     /// Destroys the credentials of a connection. Gives the names of those there were.

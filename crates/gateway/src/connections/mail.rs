@@ -17,7 +17,7 @@ use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, S
 
 use super::attachments;
 use super::write::{Load, Writer};
-use super::{Connections, Line, Manifest, apart};
+use super::{Connections, Line, Manifest, addressed, apart};
 use crate::rooms::hold;
 use crate::services::{Along, Ask, Found, Performed, Prepared, Service, Trouble, Work};
 use crate::value::put;
@@ -288,7 +288,18 @@ impl Service for MailService {
     }
 
     fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
-        attachments::settle(&*self.copy()?, capability.as_str(), arguments)
+        let (line, copy) = (self.line()?, self.copy()?);
+        let arguments = addressed::settle(&copy, capability.as_str(), arguments, line.row().account.as_deref())?;
+        attachments::settle(&copy, capability.as_str(), arguments)
+    }
+
+    fn stops(&self, action: &Action) -> Option<HoldId> {
+        let cancels = action.capability().as_str() == CANCEL;
+        cancels.then(|| text(action.arguments(), "buffer_id").parse().ok()).flatten()
+    }
+
+    fn described(&self, action: &Action) -> Vec<String> {
+        self.copy().map(|copy| addressed::described(&copy, action)).unwrap_or_default()
     }
 
     fn along(&self, action: &Action) -> Result<Vec<Along>, Refusal> {

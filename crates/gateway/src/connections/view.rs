@@ -84,6 +84,9 @@ pub struct Receipt {
     /// Writes that were stopped.
     #[schemars(with = "Vec<String>")]
     pub cancelled: Vec<HoldId>,
+    /// Writes that had left, or may have. Whatever turns out not to have happened is not tried again.
+    #[schemars(with = "Vec<String>")]
+    pub on_their_way: Vec<HoldId>,
     /// Messages of the copy that were deleted.
     pub messages: u64,
     /// Whether the copy was encrypted: with its key destroyed, whatever backups hold of it is noise.

@@ -137,7 +137,7 @@ pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result
     let arming = Arming { hold: hold.id, epoch: hold.epoch, wire: hold.action.digest(), handle, before };
     match gw.store.arm(arming).await {
         Ok(permit) => Ok(Armed::Permit(Box::new(permit), content)),
-        Err(StoreError::Frozen { .. }) => Ok(Armed::Stopped(Outcome::GivenBack)),
+        Err(StoreError::Frozen { .. } | StoreError::Braked { .. }) => Ok(Armed::Stopped(Outcome::GivenBack)),
         Err(StoreError::Arm(_)) => Ok(Armed::Stopped(refused(Code::ExecuteRefusedMismatch))),
         Err(error) => Err(error.into()),
     }

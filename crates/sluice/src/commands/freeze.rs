@@ -8,6 +8,9 @@ use crate::client::{Ask, Reach, shown, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
+/// What the gateway says where a connection stands still by itself.
+const STOPPED: &str = "service.stopped";
+
 /// Stop everything, one agent or one service.
 #[derive(Debug, Args)]
 #[command(
@@ -98,12 +101,23 @@ impl Unfreeze {
             Exit::NotFound => {
                 Failure { message: "this is not frozen".into(), ..failure }.hint("sluice status shows what is")
             }
+            _ if failure.problem.as_ref().is_some_and(|problem| text(problem, "code") == STOPPED) => {
+                failure.hint("nobody froze it: sluice services resume NAME or sluice connect NAME lets it go on")
+            }
             _ => failure,
         })?;
         if self.json {
             screen.json(&json!({"scope": scope, "frozen": false}))?;
         }
         screen.note("the freeze is lifted");
+        let left = client.ask(&Ask::get("/v1/freezes").stops()).unwrap_or_default();
+        let left = left.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for brake in left.iter().filter(|left| text(left, "scope") == scope && !text(left, "connection").is_empty()) {
+            let (why, name) = (shown(brake, "reason"), shown(brake, "connection"));
+            screen.note(format_args!(
+                "{scope} still stands: {why} (sluice services resume {name}, sluice connect {name})"
+            ));
+        }
         Ok(Exit::Ok)
     }
 }

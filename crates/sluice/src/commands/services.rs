@@ -307,6 +307,12 @@ impl End {
         let many = |name: &str| receipt.get(name).and_then(Value::as_array).map_or(0, Vec::len);
         line("disconnected", format!("{} ({}) at {}", self.name, shown(&receipt, "account"), shown(&receipt, "at")))?;
         line("grant", shown(&receipt, "grant"))?;
+        for hold in receipt.get("on_their_way").and_then(Value::as_array).into_iter().flatten() {
+            line(
+                "on its way",
+                format!("{} (had left, or may have; it is not tried again)", crate::visible::value(hold)),
+            )?;
+        }
         line("cancelled", counted(many("cancelled"), "held write"))?;
         for hold in receipt.get("cancelled").and_then(Value::as_array).into_iter().flatten() {
             line("", crate::visible::value(hold))?;

@@ -1,7 +1,9 @@
 //! A connected mailbox from end to end: a gateway whose time is ours, real workers, and a service that speaks Gmail's
 //! API over HTTP in a process of its own, counts every call and fails on command.
 
+mod addressing;
 mod attaching;
+mod braking;
 mod copying;
 mod faulty;
 mod house;

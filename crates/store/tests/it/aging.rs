@@ -54,6 +54,22 @@ fn rules_from_before_activations_were_kept_stay_in_the_history() {
     assert_eq!(told(), ["earlier", "later", "earlier"]);
 }
 
+#[test]
+fn a_brake_among_the_freezes_of_people_becomes_its_connections_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sluice.db");
+    std::fs::copy(old(10), &path).unwrap();
+    edit(&path, "INSERT INTO connections VALUES ('gmail', 'gmail', 'email', NULL, '{}', 'paused', NULL, 5, 3)");
+    edit(&path, "INSERT INTO freezes VALUES ('service', 'email', 'operator:ana', 'the connection is paused', 5)");
+    edit(&path, "INSERT INTO freezes VALUES ('service', 'calendar', 'operator:ana', 'the connection is paused', 5)");
+    let clock = ManualClock::default();
+    clock.advance(Span::from_mins(5));
+    let world = World::reopen(&path, &clock);
+    let frozen = world.wait(world.store.freezes()).unwrap();
+    let frozen: Vec<_> = frozen.iter().map(|one| (one.scope.to_string(), one.brake.is_some())).collect();
+    assert_eq!(frozen, [("service calendar".to_owned(), false), ("service email".to_owned(), true)]);
+}
+
 /// A database of an old schema, in use: everything that was in it is there, and new things go in.
 fn has_everything(world: World, schema: i64) {
     checker::check(&world);

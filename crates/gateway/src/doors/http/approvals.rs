@@ -12,9 +12,9 @@ use super::gate;
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{ApprovalView, HoldView, Page};
-use crate::No;
 use crate::gate::amending;
 use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::{Gateway, No};
 
 /// Most writes of a card that are shown.
 const SHOWN: usize = 100;
@@ -54,17 +54,19 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     }
     gate::wait(&visit, visit.part("approval_id")?).await?;
     let card = find(&visit.store, visit.part("approval_id")?).await?;
-    let view = with_writes(&visit.store, &card).await?;
+    let view = with_writes(&visit.gw, &visit.store, &card).await?;
     Ok(Reply::json(200, &view))
 }
 
-async fn with_writes(store: &Store, card: &Card) -> Result<ApprovalView, No> {
+async fn with_writes(gw: &Gateway, store: &Store, card: &Card) -> Result<ApprovalView, No> {
     let mut writes = Vec::new();
     for item in card.items.iter().take(SHOWN) {
         if let Some(hold) = store.hold(item.hold).await? {
             let targets = store.targets_of(hold.id).await?;
             let reason = store.reason_of(hold.id).await?;
-            writes.push(HoldView { reason, ..HoldView::whole(&hold, targets) });
+            let service = gw.services.for_service(&hold.service).ok();
+            let about = service.map(|service| service.described(&hold.action)).unwrap_or_default();
+            writes.push(HoldView { about, reason, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);
@@ -149,9 +151,9 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     match heard {
         Heard::Decided { approval, .. } => {
             let card = Card { approval, items: question.card.items };
-            Ok(Reply::json(200, &with_writes(&store, &card).await?))
+            Ok(Reply::json(200, &with_writes(&gw, &store, &card).await?))
         }
-        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&store, &question.card).await?)),
+        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &store, &question.card).await?)),
         Heard::Late(approval) => {
             let text = format!("already {}", deciding::told(&approval));
             Err(No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalAlreadyDecided, &text) })

@@ -47,7 +47,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 84] = [
+const CALL: [Code; 85] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -67,6 +67,7 @@ const CALL: [Code; 84] = [
     Code::CallKeyReuse,
     Code::CallNotFound,
     Code::FreezeActive,
+    Code::ServiceStopped,
     Code::ExecuteInDoubt,
     Code::ExecuteNeedsHuman,
     Code::ExecuteRefused,

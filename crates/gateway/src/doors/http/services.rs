@@ -309,14 +309,15 @@ pub(super) async fn finish(mut visit: Visit) -> Result<Reply, No> {
 /// `POST /v1/services/{name}/disconnect`.
 pub(super) async fn disconnect(visit: Visit) -> Result<Reply, No> {
     let (gw, name, by) = (&visit.gw, name(&visit)?, visit.actor()?);
-    // Whether there is one is asked first: what is revoked cannot be given back to a connection that stays.
-    gw.connections.endpoints(&name).await?;
+    // What a person ends is over before the provider has answered, however long it takes.
+    let over = gw.connections.end(&name, &by).await?;
+    gw.events.wrote();
     let grant = match gw.oauth.revoke(&name, &by).await {
         Ok(told) => told.as_str(),
         Err(OauthNo::Unknown) => crate::oauth::Revoked::Nothing.as_str(),
         Err(other) => return Err(no(other)),
     };
-    let receipt = gw.connections.disconnect(&name, by).await?;
+    let receipt = gw.connections.clear(over, &by).await?;
     gw.events.wrote();
     Ok(Reply::json(200, &ReceiptView { grant: grant.into(), at: gw.now().to_string(), receipt }))
 }

@@ -141,6 +141,9 @@ pub struct HoldView {
     /// Who or where it reaches, and where each of these was first met.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetView>,
+    /// What is known here of the things it names by their ids, one line each, in the words of others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<String>,
     /// Why the agent wants it, in its own words: nobody has checked them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -218,6 +221,9 @@ pub struct FreezeView {
     pub reason: String,
     /// Since when.
     pub since: String,
+    /// The connection that stands still by itself. `unfreeze` does not move it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
 }
 
 /// An agent.
@@ -425,6 +431,7 @@ impl HoldView {
             version: hold.version,
             arguments: None,
             targets: Vec::new(),
+            about: Vec::new(),
             reason: None,
         }
     }
@@ -490,6 +497,7 @@ impl From<&Freeze> for FreezeView {
             by: freeze.by.to_string(),
             reason: freeze.reason.clone(),
             since: freeze.at.to_string(),
+            connection: freeze.brake.as_ref().map(|brake| brake.connection.to_string()),
         }
     }
 }

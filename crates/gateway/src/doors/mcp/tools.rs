@@ -88,8 +88,16 @@ fn standstill(spec: &Capability, agent: &AgentName, paused: bool, freezes: &[Fre
         Scope::Agent(name) => name == agent,
         Scope::Service(name) => *name == spec.service(),
     };
-    let stands = spec.effect == Effect::Write && freezes.iter().any(frozen);
-    stands.then_some("Frozen by a person: calls are refused until the freeze is lifted. ")
+    if spec.effect != Effect::Write {
+        return None;
+    }
+    let mut stands = freezes.iter().filter(|freeze| frozen(freeze)).peekable();
+    stands.peek()?;
+    Some(if stands.all(|freeze| freeze.brake.is_some()) {
+        "The connection behind it stands still: calls are refused until a person lets it go on. "
+    } else {
+        "Frozen by a person: calls are refused until the freeze is lifted. "
+    })
 }
 
 fn tool(spec: &Capability, name: &str, description: &str) -> Tool {

@@ -144,8 +144,16 @@ fn arguments(write: &Value, screen: &Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where each target comes from.
+/// Where each target comes from, and what the things are that it names by their ids.
 fn origins(write: &Value, screen: &Screen) -> Result<(), Failure> {
+    // SECURITY: the words of others stand behind a bar, as those of the agent do.
+    let about = write.get("about").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !about.is_empty() {
+        screen.line(format_args!("what it is about, in the words of others:"))?;
+    }
+    for line in about {
+        screen.line(format_args!("    | {}", visible::value(line)))?;
+    }
     for target in write.get("targets").and_then(Value::as_array).into_iter().flatten() {
         let words = match text(target, "origin") {
             "asked" => "asked for in the task".to_owned(),

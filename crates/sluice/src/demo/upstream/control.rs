@@ -1,7 +1,7 @@
 //! The owner's hand: what tests and the demo do to the mailbox past its API, `POST /__control`.
 //!
 //! Takes a wish as JSON (`fail`, `expire_history`, `token`, `revoke`, `lose_rotation`, `slow_ms`, `receive`, `relabel`, `remove`, `labels`,
-//! `remove_drafts`, `last_sent`, `make_label`, `drop_label`), gives the counters and what was asked for. None of it is counted as a call.
+//! `remove_drafts`, `edit_drafts`, `last_sent`, `make_label`, `drop_label`), gives the counters and what was asked for. None of it is counted as a call.
 
 use serde_json::{Map, Value, json};
 
@@ -30,6 +30,12 @@ pub fn answer(inner: &mut Inner, ask: &Ask, now: i64) -> Answer {
     if yes("remove_drafts") {
         for message in std::mem::take(&mut mailbox.drafts).into_values() {
             mailbox.remove(&message);
+        }
+    }
+    if let Some(raw) = wish.get("edit_drafts").and_then(Value::as_str) {
+        let ids: Vec<String> = mailbox.drafts.keys().cloned().collect();
+        for id in ids {
+            super::drafts::update(mailbox, &id, &json!({"message": {"raw": raw}}), now);
         }
     }
     if let Some(name) = wish.get("make_label").and_then(Value::as_str) {

@@ -56,7 +56,7 @@ impl Stage for GmailStage {
             "email.send" | "email.draft" => {
                 json!({"to": "Li <li@northpeak.example>", "subject": format!("Nr {n}"), "body": format!("Text {n}\n")})
             }
-            "email.reply" => json!({"message_id": id, "body": format!("Answer {n}")}),
+            "email.reply" => json!({"message_id": id, "to": "ana@example.com", "body": format!("Answer {n}")}),
             "email.forward" => json!({"message_id": id, "to": ["tom@alderfinch.example"], "body": "see below"}),
             "email.delete" => json!({"message_id": id}),
             "email.bulk_delete" => json!({"message_ids": [id, self.world.receive("Another")]}),
@@ -285,7 +285,11 @@ fn an_answer_stays_in_its_thread_and_refers_to_what_it_answers() {
     let raw = b"From: Li <li@northpeak.example>\r\nReply-To: evil@elsewhere.example\r\nTo: office@alderfinch.example, ana@northpeak.example\r\n\
         Subject: Roof\r\nMessage-ID: <q1@northpeak.example>\r\nReferences: <q0@northpeak.example>\r\n\r\nWhen?";
     let id = world.upstream.as_owner(|mailbox, now| mailbox.receive(raw.to_vec(), &["INBOX"], now - 1000, None));
-    let write = write("buf_r", "email.reply", json!({"message_id": id, "body": "Friday", "reply_all": true}));
+    let nobody = write("buf_q", "email.reply", json!({"message_id": id, "body": "Friday", "reply_all": true}));
+    let none = job::prepare(&gmail, &mut world.net, &nobody, None);
+    assert!(matches!(none, Err(Trouble::Refused(why)) if why.cause == Cause::Invalid), "nobody is made up here");
+    let arguments = json!({"message_id": id, "to": ["li@northpeak.example"], "body": "Friday", "reply_all": true});
+    let write = write("buf_r", "email.reply", arguments);
     let prepared = job::prepare(&gmail, &mut world.net, &write, None).unwrap();
     job::perform(&gmail, &mut world.net, &write, prepared.handle.as_ref()).unwrap();
     world.upstream.as_owner(|mailbox, _| {
@@ -294,8 +298,12 @@ fn an_answer_stays_in_its_thread_and_refers_to_what_it_answers() {
         assert_eq!(thread.len(), 2);
         assert_eq!(sent.references, ["q0@northpeak.example", "q1@northpeak.example"]);
         assert_eq!(sent.mail.subject, "Re: Roof");
-        assert_eq!(sent.mail.to[0].address, "li@northpeak.example", "not where only its Reply-To points");
-        assert_eq!(sent.mail.cc[0].address, "ana@northpeak.example");
+        assert_eq!(sent.mail.to[0].address, "li@northpeak.example");
+        assert_eq!(
+            (sent.mail.to.len(), sent.mail.cc.len()),
+            (1, 0),
+            "it goes to those who were named, and nobody else"
+        );
         assert_ne!(sent.mail.message_id.as_deref(), Some("q1@northpeak.example"));
     });
 }

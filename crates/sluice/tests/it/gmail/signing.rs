@@ -27,7 +27,7 @@ async fn a_permission_taken_back_stops_all_work_tells_people_once_and_is_not_ask
     assert_eq!(house.alerts().await, ["connection.needs_reauth"]);
     assert_eq!(house.state(hold).await, "ready", "the write waits and is not buried");
     let no = house.call("email.send", json!({"to": "a@b.example", "subject": "x", "body": "y"})).await.unwrap_err();
-    assert_eq!(no.refusal.code().as_str(), "freeze.active");
+    assert_eq!(no.refusal.code().as_str(), "service.stopped", "nobody froze it");
     assert_eq!(house.newest(5).await.len(), 5, "the copy goes on answering");
 
     house.sign_in().await;

@@ -73,3 +73,57 @@ async fn labels_go_back_a_draft_goes_away_and_a_sent_mail_says_that_it_cannot() 
     assert_eq!(house.mailbox.labels(&id), before);
     assert_eq!(house.mailbox.owner(&json!({}))["drafts"], 0);
 }
+
+/// What a call gave.
+async fn result(house: &House, hold: HoldId) -> serde_json::Value {
+    serde_json::from_str(&house.gw.store.result(hold).await.unwrap().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn one_delete_of_fifty_is_taken_back_message_by_message() {
+    let mut house = House::connected(80).await;
+    let ids = house.newest(50).await;
+    let labels: Vec<_> = ids.iter().map(|id| house.mailbox.labels(id)).collect();
+    let bulk = house.place("email.bulk_delete", json!({"message_ids": ids})).await;
+    house.pass(Span::from_secs(30)).await;
+    assert_eq!(house.state(bulk).await, "done");
+    let (starred, gone) = ([&ids[3], &ids[17]], &ids[42]);
+    house.mailbox.owner(&json!({"relabel": {"ids": starred, "add": ["STARRED"], "remove": []}, "remove": [gone]}));
+    let done = house.gw.store.hold(bulk).await.unwrap().unwrap();
+    let back = rollback::take_back(&house.gw, &done, ana()).await.unwrap();
+    house.pass(Span::from_secs(5)).await;
+    assert_eq!(house.state(back).await, "done");
+    let told = result(&house, back).await;
+    assert_eq!((told["restored"].as_array().unwrap().len(), told["refused"].as_array().unwrap().len()), (47, 3));
+    for (id, before) in ids.iter().zip(&labels) {
+        let (now, refused) = (house.mailbox.labels(id), told["refused"].as_array().unwrap().contains(&json!(id)));
+        assert_eq!(refused, starred.contains(&id) || gone == id);
+        if !refused {
+            assert_eq!(now, *before, "exactly the labels it had");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_delete_of_several_that_broke_off_says_what_it_did_and_can_be_taken_back() {
+    let mut house = House::connected(30).await;
+    let ids = house.newest(5).await;
+    let labels: Vec<_> = ids.iter().map(|id| house.mailbox.labels(id)).collect();
+    house.mailbox.fail("messages/trash", json!({"status": 503, "skip": 2, "times": 1}));
+    let bulk = house.place("email.bulk_delete", json!({"message_ids": ids})).await;
+    house.pass(Span::from_secs(30)).await;
+    assert_eq!(house.state(bulk).await, "in_doubt");
+    for _ in 0..3 {
+        house.pass(Span::from_mins(1)).await;
+    }
+    assert_eq!(house.state(bulk).await, "done", "in part");
+    let told = result(&house, bulk).await;
+    assert_eq!((&told["in_part"], told["left"].as_array().unwrap().len()), (&json!(true), 3));
+    let done = house.gw.store.hold(bulk).await.unwrap().unwrap();
+    let back = rollback::take_back(&house.gw, &done, ana()).await.unwrap();
+    house.pass(Span::from_secs(5)).await;
+    assert_eq!(house.state(back).await, "done");
+    for (id, before) in ids.iter().zip(&labels) {
+        assert_eq!(house.mailbox.labels(id), *before);
+    }
+}

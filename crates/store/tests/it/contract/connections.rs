@@ -4,10 +4,10 @@ use serde_json::json;
 use sluice_core::ServiceName;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::ids::MessageId;
-use sluice_store::{AlertFilter, ConnectionMove, Moved, NewConnection, Scope, Severity, StoreError};
+use sluice_store::{AlertFilter, Claimed, ConnectionMove, Moved, NewConnection, Scope, Severity, StoreError};
 use sluice_testkit::World;
 
-use crate::engines::{code, everywhere, operator, recorded, service};
+use crate::engines::{WINDOW, code, everywhere, operator, recorded, service};
 
 fn name(text: &str) -> ServiceName {
     ServiceName::new(text).unwrap()
@@ -88,6 +88,53 @@ fn a_brake_that_a_person_pulled_is_not_let_go_by_a_connection() {
         step(world, "gmail", ConnectionStep::Resume, 3).unwrap();
         let frozen = world.wait(world.store.freezes()).unwrap();
         assert_eq!((frozen.len(), frozen[0].reason.as_str()), (1, "something is odd"));
+    });
+}
+
+#[test]
+fn a_freeze_on_a_service_whose_connection_stands_still_outlives_its_going_on() {
+    for (stop, go) in
+        [(ConnectionStep::Pause, ConnectionStep::Resume), (ConnectionStep::Refused, ConnectionStep::SignedIn)]
+    {
+        everywhere(|world| {
+            begin(world, "gmail").unwrap();
+            step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+            step(world, "gmail", stop, 2).unwrap();
+            let scope = Scope::Service(service("email"));
+            world.wait(world.store.freeze(scope.clone(), operator(), "stop".into())).unwrap();
+            let stands = world.wait(world.store.freezes()).unwrap();
+            assert_eq!(stands.iter().filter(|freeze| freeze.brake.is_some()).count(), 1);
+            assert_eq!(stands.len(), 2, "one is a person's, one the connection's own");
+            step(world, "gmail", go, 3).unwrap();
+            let stands = world.wait(world.store.freezes()).unwrap();
+            assert_eq!((stands.len(), stands[0].reason.as_str()), (1, "stop"));
+            assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "new")))), "freeze.active");
+            world.wait(world.store.unfreeze(scope, operator())).unwrap();
+            world.held("clerk", "new");
+        });
+    }
+}
+
+#[test]
+fn the_brake_of_a_connection_is_its_own_and_nobody_unfreezes_it() {
+    everywhere(|world| {
+        begin(world, "gmail").unwrap();
+        step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
+        world.held("clerk", "hello");
+        world.clock.advance(WINDOW);
+        let listed = world.wait(world.store.due(world.now(), 9)).unwrap();
+        step(world, "gmail", ConnectionStep::Pause, 2).unwrap();
+        let scope = Scope::Service(service("email"));
+        assert_eq!(code(world.wait(world.store.unfreeze(scope.clone(), operator()))), "service.stopped");
+        assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "new")))), "service.stopped");
+        world.wait(world.store.freeze(scope.clone(), operator(), "stop".into())).unwrap();
+        assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "new")))), "freeze.active");
+        world.wait(world.store.unfreeze(scope, operator())).unwrap();
+        assert_eq!(world.claim_due(), [], "it is not listed");
+        let claimed = world.wait(world.store.claim(world.claims(&listed))).unwrap();
+        assert_eq!(claimed, [Claimed::Frozen(listed[0].id)], "and no try is burnt");
+        step(world, "gmail", ConnectionStep::Resume, 3).unwrap();
+        assert_eq!(world.claim_due().len(), 1);
     });
 }
 

@@ -1,8 +1,9 @@
 //! Stopping and retiming: what people and agents do to a write that waits.
 
 use sluice_core::hold::HoldState;
+use sluice_core::ids::MessageId;
 use sluice_core::{HoldId, Span};
-use sluice_store::{Admission, Cancelled, Outcome, Timing};
+use sluice_store::{Admission, Cancelled, Evidence, Outcome, Resolve, Timing};
 use sluice_testkit::World;
 use sluice_testkit::world::{LEASE, ana, done};
 
@@ -82,7 +83,8 @@ fn disconnecting_a_service_stops_everything_of_it_that_has_not_left() {
         let elsewhere = other.hold;
         world.admit(other);
         let stopped = world.wait(world.store.cancel_service(service("email"), operator())).unwrap();
-        assert_eq!(stopped, [preparing, question, approved, waiting]);
+        assert_eq!(stopped.cancelled, [preparing, question, approved, waiting]);
+        assert_eq!(stopped.on_their_way, [armed]);
         assert_eq!((world.state(armed), world.state(elsewhere)), ("armed", "held"));
         for (approval, word) in [(open, "withdrawn"), (yes, "revoked")] {
             assert_eq!(world.wait(world.store.approval(approval)).unwrap().unwrap().approval.state.word(), word);
@@ -115,5 +117,41 @@ fn only_a_person_closes_the_undo_window_early() {
         assert_eq!(code(world.wait(world.store.retime(id, ana(), Timing::Now))), "hold.too_late");
         let (asked, _) = asked(world, "clerk", "asked");
         assert_eq!(code(world.wait(world.store.retime(asked, ana(), Timing::Now))), "hold.too_late");
+    });
+}
+
+#[test]
+fn a_write_on_its_way_when_its_service_was_disconnected_is_not_tried_again() {
+    everywhere(|world| {
+        let end = |world: &World| world.wait(world.store.cancel_service(service("email"), operator())).unwrap();
+        let not_before = world.now();
+        for outcome in [
+            Outcome::NotDone { code: "execute.unavailable".into() },
+            Outcome::NotBefore { code: "execute.rate_limited".into(), not_before },
+        ] {
+            world.held("clerk", &format!("{outcome:?}"));
+            let armed = armed(world);
+            assert_eq!(end(world).on_their_way, [armed.id]);
+            let after = world.finish(armed.id, armed.epoch, outcome).unwrap();
+            assert_eq!(after.state.word(), "cancelled");
+        }
+        world.held("clerk", "in doubt");
+        let doubtful = armed(world);
+        world.finish(doubtful.id, doubtful.epoch, Outcome::Unclear).unwrap();
+        assert_eq!(end(world).on_their_way, [doubtful.id]);
+        world.clock.advance(Span::from_hours(1));
+        let version = world.hold(doubtful.id).version;
+        let message = MessageId::mint(world.ids.as_ref());
+        let resolve = Resolve { hold: doubtful.id, version, evidence: Evidence::Absent, message };
+        assert_eq!(world.wait(world.store.resolve(resolve)).unwrap().state.word(), "cancelled");
+        world.held("clerk", "sent after all");
+        let sent = armed(world);
+        end(world);
+        let done = Outcome::Done { receipt: "r".into(), after: None, service_until: None, result: None };
+        assert_eq!(world.finish(sent.id, sent.epoch, done).unwrap().state.word(), "done");
+        world.held("clerk", "of the next connection");
+        let next = armed(world);
+        let again = Outcome::NotDone { code: "execute.unavailable".into() };
+        assert_eq!(world.finish(next.id, next.epoch, again).unwrap().state.word(), "ready", "it is not meant");
     });
 }

@@ -114,6 +114,7 @@ pub const ROUTES: &[Route] = &[
             Code::HoldNotFound,
             Code::CallPossibleDuplicate,
             Code::FreezeActive,
+            Code::ServiceStopped,
             Code::RollbackConflict,
             Code::RollbackExpired,
             Code::RollbackIrreversible,
@@ -160,6 +161,7 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(views::ApprovalView)), (202, shape!(views::ApprovalView))],
         refusals: &[
             Code::FreezeActive,
+            Code::ServiceStopped,
             Code::LeakFound,
             Code::PolicyBlocked,
             Code::SchemaUnknownArgument,
@@ -237,7 +239,7 @@ pub const ROUTES: &[Route] = &[
         query: &[AGENT, SERVICE],
         body: None,
         answers: &[(204, None)],
-        refusals: &[Code::StoreNotFound],
+        refusals: &[Code::StoreNotFound, Code::ServiceStopped],
         handler: handler!(status::unfreeze),
     },
     Route {

@@ -63,7 +63,7 @@ impl Stage for Theirs {
             "email.send" | "email.draft" => {
                 json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": format!("Text {n}\n")})
             }
-            "email.reply" => json!({"message_id": id, "body": format!("Answer {n}")}),
+            "email.reply" => json!({"message_id": id, "to": "ana@example.com", "body": format!("Answer {n}")}),
             "email.forward" => json!({"message_id": id, "to": ["tom@alderfinch.example"], "body": "see below"}),
             "email.delete" => json!({"message_id": id}),
             "email.bulk_delete" => json!({"message_ids": [id]}),

@@ -1,0 +1,114 @@
+//! Whom an answer goes to, and which messages a write is about.
+//!
+//! Takes arguments and the copy of the mailbox; gives arguments that name everyone who would get the answer, and lines
+//! for people about messages that arguments only name by id. Promise: who gets an answer is settled before anyone
+//! judges, shows or digests it; nobody is added to it afterwards.
+
+use serde_json::{Map, Value};
+use sluice_core::Action;
+use sluice_core::mail::{Address, Mail};
+use sluice_core::recipients;
+use sluice_core::refusal::{Code, Refusal};
+use sluice_store::replica::{Reader, Replica};
+
+use super::mail::{text, unavailable, wrong};
+
+/// Messages that are described on one card.
+const MOST: usize = 20;
+/// Longest description of one, in characters.
+const LONGEST: usize = 240;
+
+/// The arguments of a write with everyone named who would get it. An answer without `to` goes to the sender of its
+/// message; `reply_all` adds all who got the message, but for the account itself.
+pub(super) fn settle(
+    copy: &Replica,
+    capability: &str,
+    mut arguments: Value,
+    me: Option<&str>,
+) -> Result<Value, Refusal> {
+    let Value::Object(map) = &mut arguments else { return Ok(arguments) };
+    let all = map.get("reply_all") == Some(&Value::Bool(true));
+    let named = !named(map, "to").is_empty();
+    if capability != "email.reply" || (named && !all) {
+        return Ok(arguments);
+    }
+    // Only addresses are taken from it. Whether an agent may answer a message that is withheld is decided in a moment.
+    let about = copy.get(text(map, "message_id"), Reader::Person).map_err(unavailable)?;
+    let none = || Refusal::new(Code::StoreNotFound).with_text("there is no such message in the copy of the mailbox");
+    let about = about.ok_or_else(none)?;
+    if !named {
+        let sender = about.from.as_ref().ok_or_else(|| wrong("the message has no sender to answer: name `to`"))?;
+        map.insert("to".into(), Value::Array(vec![Value::String(plain(sender)?)]));
+    }
+    if all {
+        add_all(map, &about, me)?;
+    }
+    Ok(arguments)
+}
+
+/// Adds everyone who got the message and is not addressed yet.
+fn add_all(map: &mut Map<String, Value>, about: &Mail, me: Option<&str>) -> Result<(), Refusal> {
+    let mut known: Vec<String> = ["to", "cc", "bcc"].into_iter().flat_map(|name| self::named(map, name)).collect();
+    known.extend(me.map(str::to_ascii_lowercase));
+    let mut copies = match map.get("cc") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => list.clone(),
+        Some(other) => vec![other.clone()],
+    };
+    for person in about.to.iter().chain(&about.cc) {
+        let address = plain(person)?;
+        let lower = address.to_ascii_lowercase();
+        if !known.contains(&lower) {
+            known.push(lower);
+            copies.push(Value::String(address));
+        }
+    }
+    if !copies.is_empty() {
+        map.insert("cc".into(), Value::Array(copies));
+    }
+    Ok(())
+}
+
+/// Everyone an argument names, in lower case.
+fn named(map: &Map<String, Value>, name: &str) -> Vec<String> {
+    let people = map.get(name).map(recipients::read).unwrap_or_default();
+    people.into_iter().map(|person| person.address.to_ascii_lowercase()).collect()
+}
+
+/// SECURITY: what a message says about whom it is from or to is somebody else's word: it has to be one address that
+/// every reader takes for the same.
+fn plain(person: &Address) -> Result<String, Refusal> {
+    let text = Value::String(person.address.clone());
+    match recipients::read(&text).as_slice() {
+        [one] if one.domain().is_some() => Ok(one.address.clone()),
+        _ => Err(wrong("an address of the message cannot be read for certain: name everyone in `to` and `cc`")),
+    }
+}
+
+/// What is known of the messages that a write names: sender and subject, one line each, in the words of others.
+pub(super) fn described(copy: &Replica, action: &Action) -> Vec<String> {
+    let about = ["email.reply", "email.forward", "email.delete", "email.bulk_delete", "email.label", "email.move"];
+    if !about.contains(&action.capability().as_str()) {
+        return Vec::new();
+    }
+    let arguments = action.arguments();
+    let many = arguments.get("message_ids").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let ids: Vec<&str> = arguments.get("message_id").and_then(Value::as_str).into_iter().chain(many).collect();
+    let mut lines: Vec<String> = ids.iter().take(MOST).map(|id| line(copy, id)).collect();
+    if ids.len() > MOST {
+        lines.push(format!("(and {} more)", ids.len() - MOST));
+    }
+    lines
+}
+
+fn line(copy: &Replica, id: &str) -> String {
+    let words = match copy.get(id, Reader::Person) {
+        Ok(Some(mail)) => {
+            let from = mail.from.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);
+            format!("{id} from {from}: {}", mail.subject)
+        }
+        Ok(None) => format!("{id} is not in the copy of the mailbox"),
+        Err(_) => format!("{id} cannot be looked up now"),
+    };
+    words.chars().take(LONGEST).collect()
+}
