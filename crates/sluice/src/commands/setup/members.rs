@@ -189,7 +189,10 @@ fn cut_out(text: &str, start: usize, end: usize) -> String {
     let behind = blank(&words, end);
     let before = text.get(..start).unwrap_or_default().trim_end().len();
     if words.as_bytes().get(behind) == Some(&b',') {
-        return splice(text, start, blank(text, behind + 1), "");
+        // A line of its own goes whole.
+        let own_line = text.get(before..start).is_some_and(|space| space.contains('\n'));
+        let (from, to) = if own_line { (before, behind + 1) } else { (start, blank(text, behind + 1)) };
+        return splice(text, from, to, "");
     }
     let comma = words.get(..start).and_then(|words| words.trim_end().strip_suffix(',')).map(str::len);
     let without = splice(text, before, end, "");

@@ -14,9 +14,9 @@ const ROOF: &[u8] = b"From: Li Wen <li@northpeak.example>\r\nReply-To: evil@else
 
 async fn within() -> (House, String) {
     let house = House::connected(5).await;
-    let rules = "defaults: {tier: approval_required}\nrules:\n  - capability: email.reply\n    tier: autonomous\n    \
+    let rules = "rules:\n  - capability: email.reply\n    tier: autonomous\n    \
                  conditions: {recipients_within: [northpeak.example], recipients_max: 2}\n";
-    std::fs::write(house.folder.path().join("policies/org.yaml"), rules).unwrap();
+    house.rule("defaults: {tier: approval_required}\n", rules);
     let house = house.restart().await;
     let id = house.mailbox.receive_raw(ROOF);
     house.gw.connections.sync_now(&gmail()).await.unwrap();

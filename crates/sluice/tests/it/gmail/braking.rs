@@ -15,8 +15,8 @@ fn email() -> Scope {
 #[tokio::test]
 async fn a_cancel_is_carried_out_at_once_whatever_stands_still() {
     let house = House::connected(5).await;
-    let rules = "defaults: {tier: approval_required}\nrules:\n  - {capability: email.send, tier: autonomous}\n";
-    std::fs::write(house.folder.path().join("policies/org.yaml"), rules).unwrap();
+    let rules = "rules:\n  - {capability: email.send, tier: autonomous}\n";
+    house.rule("defaults: {tier: approval_required}\n", rules);
     house.set("holds: {delays: {email.cancel: 1h}}\n");
     let house = house.restart().await;
     let hold = house.send("Never mind").await;

@@ -219,6 +219,13 @@ impl House {
         std::fs::write(self.folder.path().join("sluice.yaml"), settings(lines)).unwrap();
     }
 
+    /// Writes rules that count from the next start on: those of the house, and those of its agent.
+    pub fn rule(&self, org: &str, agent: &str) {
+        let folder = self.folder.path().join("policies");
+        std::fs::write(folder.join("org.yaml"), org).unwrap();
+        std::fs::write(folder.join("agents/clerk.yaml"), agent).unwrap();
+    }
+
     async fn build(root: &Path, world: &World) -> Arc<Gateway> {
         let around = Around { here: root.to_path_buf(), ..Around::default() };
         let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();
