@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     /// Commands that run something, or print one thing in a form of its own.
-    const WITHOUT: [&str; 16] = [
+    const WITHOUT: [&str; 17] = [
         "demo",
         "serve",
         "mcp",
@@ -134,6 +134,7 @@ mod tests {
         "egress show",
         "proxies crash",
         "mounts add",
+        "mounts remove",
         "screen inbound",
         "screen outbound",
     ];

@@ -495,11 +495,11 @@ mod tests {
         assert_eq!(after, expected);
         assert_eq!(set(&after, &["servers", "sluice"], &json!({"command": "s"})).unwrap(), after);
         let list = "{\"hooks\": {\"Pre\": [\n  // first\n  {\"command\": \"a\"} // \u{fc}ber\n]}}";
-        let after = push(list, &["hooks", "Pre"], &json!("sluice hook x"), "sluice hook").unwrap();
+        let after = push(list, &["hooks", "Pre"], &json!({"command": "sluice hook x"}), "sluice hook").unwrap();
         assert!(after.contains("// first\n") && after.contains("{\"command\": \"a\"}, // \u{fc}ber\n"), "{after}");
         let read: Value = serde_json::from_str(&plain(&after)).unwrap();
-        assert_eq!(read["hooks"]["Pre"], json!([{"command": "a"}, "sluice hook x"]));
-        let again = push(&after, &["hooks", "Pre"], &json!("sluice hook y"), "sluice hook").unwrap();
+        assert_eq!(read["hooks"]["Pre"], json!([{"command": "a"}, {"command": "sluice hook x"}]));
+        let again = push(&after, &["hooks", "Pre"], &json!({"command": "sluice hook y"}), "sluice hook").unwrap();
         assert_eq!(again, after.replace("hook x", "hook y"), "ours is replaced where it stands");
     }
 
