@@ -7,6 +7,7 @@ mod answering;
 mod asking;
 mod audit;
 mod bombs;
+mod canaries;
 mod described;
 mod dying;
 mod gate;
