@@ -169,7 +169,9 @@ fn long_log(runtime: &Runtime) -> anyhow::Result<(Vec<Row>, Vec<String>)> {
 fn as_asked_for(threads: usize, length: u64, pair: &Pair) -> Row {
     let gigabytes = |side| format!("{} GB/s", figure(rounds::of(side, Took::per_second) / 1e9));
     Row {
-        what: format!("verifying an export, as `sluice audit verify` does, on {threads} threads ({length} bytes a line)"),
+        what: format!(
+            "verifying an export, as `sluice audit verify` does, on {threads} threads ({length} bytes a line)"
+        ),
         ours: gigabytes(&pair.ours),
         against: "plain SHA-256 over the same bytes, on one".into(),
         floor: gigabytes(&pair.floor),

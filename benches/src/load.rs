@@ -110,6 +110,7 @@ impl Mails {
         let arguments = json!({"to": ["li@northpeak.example"], "subject": "Tuesday", "text": text});
         let ids: &dyn Ids = &self.ids;
         Ok(Admission {
+            named: false,
             call: CallId::mint(ids),
             hold: HoldId::mint(ids),
             approval: ApprovalId::mint(ids),

@@ -187,7 +187,8 @@ fn encrypted(ours: &Path, beside: &Path) -> anyhow::Result<(Replica, Duration)> 
         }
     }
     let at = processor();
-    let sealed = Replica::open(beside, &Keeping::Sealed(Key::new([7; 32]))).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let sealed =
+        Replica::open(beside, &Keeping::Sealed(Key::new([7; 32]))).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok((sealed, processor() - at))
 }
 

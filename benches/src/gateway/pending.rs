@@ -183,6 +183,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
         let arguments = json!({"message": format!("number {place} of many"), "severity": "info"});
         let hold = HoldId::mint(&RealIds);
         admissions.push(Admission {
+            named: false,
             call: CallId::from_bits(hold.bits()),
             hold,
             approval: ApprovalId::mint(&RealIds),
