@@ -33,6 +33,7 @@ mod postgres;
 mod races;
 mod runaway;
 mod ssrf;
+mod stopping;
 mod streams;
 mod taint;
 mod telegram;
