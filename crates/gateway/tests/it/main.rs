@@ -14,6 +14,7 @@ mod crashes;
 mod damage;
 mod dead;
 mod decisions;
+mod ending;
 mod freeze;
 mod gate;
 mod hook;
