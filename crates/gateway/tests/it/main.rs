@@ -34,6 +34,7 @@ mod postgres;
 mod races;
 mod runaway;
 mod ssrf;
+mod state;
 mod stopping;
 mod streams;
 mod taint;
