@@ -153,3 +153,13 @@ fn what_prints_a_word_prints_it_for_machines_too() {
     let key = gate.json(&["keys", "create", "--inbox", "phone"])["key_id"].as_str().unwrap().to_owned();
     assert_eq!(gate.json(&["keys", "revoke", &key]), json!({"key_id": key, "revoked": true}));
 }
+
+#[test]
+fn the_doctor_finds_a_folder_in_order_that_is_being_served() {
+    let gate = Gate::open();
+    let report: Value = serde_json::from_str(&gate.run(&["doctor", "--json"]).stdout).unwrap();
+    for check in ["config", "policies", "permissions", "database", "listen", "stop_listen"] {
+        let found = report["checks"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        assert_eq!(found.unwrap()["state"], "ok", "{check}: {report}");
+    }
+}
