@@ -19,6 +19,7 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message};
 use crate::sql::{Tx, params};
+use crate::targets::{self, Observation};
 
 /// A call that is over.
 #[derive(Debug, Clone)]
@@ -51,6 +52,8 @@ pub struct Closed {
     pub findings: Option<serde_json::Value>,
     /// Where its targets come from, if it has any: `asked, seen`.
     pub origins: Option<String>,
+    /// Outside texts that its answer shows.
+    pub observed: Vec<Observation>,
 }
 
 /// How a call ended at once.
@@ -92,6 +95,9 @@ impl UseCase for Closed {
         }
         if let Some(message) = &self.notify {
             outbox::put(desk, message);
+        }
+        for observation in &self.observed {
+            targets::observe(desk, observation);
         }
         desk.record(self.fact());
         Ok(())

@@ -49,6 +49,7 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         door: Some(known.door()),
         findings: None,
         origins: (!asked.targets().is_empty()).then(|| origins(asked.targets()).to_string()),
+        observed: Vec::new(),
     }
 }
 
@@ -93,6 +94,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         findings: no.findings.as_deref().cloned(),
         door: Some(trace.door),
         origins: None,
+        observed: Vec::new(),
     };
     match close(gw, entry).await {
         Ok(()) => no,

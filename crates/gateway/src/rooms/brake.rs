@@ -50,6 +50,7 @@ pub(crate) async fn pull(gw: &Gateway, checked: &Checked, write: HoldId) -> Resu
         door: Some(known.door()),
         findings: None,
         origins: None,
+        observed: Vec::new(),
     };
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result: json!({"buffer_id": stopped.id, "status": "cancelled"}) })

@@ -31,6 +31,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         door: None,
         findings: None,
         origins: None,
+        observed: Vec::new(),
     }
 }
 
