@@ -17,6 +17,7 @@ mod mounts;
 mod packages;
 mod postgres;
 mod report;
+mod scanners;
 mod schemathesis;
 
 use std::path::Path;
@@ -233,6 +234,15 @@ fn bench(names: &[&str]) -> ExitCode {
         builds.push(Line::cargo(&["build", "--release", "--package", "sluice"]));
         if let Err(reason) = packages::need("bwrap", "bubblewrap") {
             println!("without bubblewrap: {reason}");
+        }
+    }
+    let held_against_scanners = names.is_empty() || names.iter().any(|name| ["all", "content", "leak"].contains(name));
+    if held_against_scanners && std::env::var_os(scanners::PYTHON).is_none() {
+        let python =
+            std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| scanners::install(&root));
+        match python {
+            Ok(python) => run = run.env(scanners::PYTHON, &python.display().to_string()),
+            Err(reason) => println!("without yara-python and detect-secrets: {reason}"),
         }
     }
     // Built before the server is started: compiling beside it would only make it wait.
