@@ -17,6 +17,7 @@ mod mounts;
 mod packages;
 mod postgres;
 mod report;
+mod scanners;
 mod schemathesis;
 
 use std::path::Path;
@@ -243,6 +244,15 @@ fn bench(names: &[&str]) -> ExitCode {
         // Bubblewrap is what they are held against.
         if let Err(reason) = packages::need("bwrap", "bubblewrap") {
             println!("without bubblewrap: {reason}");
+        }
+    }
+    let held_against_scanners = names.is_empty() || names.iter().any(|name| ["all", "content", "leak"].contains(name));
+    if held_against_scanners && std::env::var_os(scanners::PYTHON).is_none() {
+        let python =
+            std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| scanners::install(&root));
+        match python {
+            Ok(python) => run = run.env(scanners::PYTHON, &python.display().to_string()),
+            Err(reason) => println!("without yara-python and detect-secrets: {reason}"),
         }
     }
     // Built before the server is started: compiling beside it would only make it wait.
