@@ -22,6 +22,7 @@ use crate::error::StoreError;
 use crate::outbox::{self, Message};
 use crate::refusals;
 use crate::sql::{Tx, params};
+use crate::targets::{self, Observation};
 
 /// A call that is over.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ pub struct Closed {
     pub origins: Option<String>,
     /// What was asked, to the byte, where it is kept so that other rules can be tried on it.
     pub kept: Option<Action>,
+    /// Outside texts that its answer shows.
+    pub observed: Vec<Observation>,
 }
 
 /// How a call ended at once.
@@ -100,6 +103,9 @@ impl UseCase for Closed {
         }
         if let Some(action) = &self.kept {
             refusals::keep(desk, action);
+        }
+        for observation in &self.observed {
+            targets::observe(desk, observation);
         }
         desk.record(self.fact());
         Ok(())

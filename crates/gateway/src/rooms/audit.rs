@@ -50,6 +50,7 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         findings: None,
         origins: (!asked.targets().is_empty()).then(|| origins(asked.targets()).to_string()),
         kept: None,
+        observed: Vec::new(),
     }
 }
 
@@ -96,6 +97,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         door: Some(trace.door),
         origins: kept.and_then(|wanted| wanted.origins.clone()),
         kept: kept.map(|wanted| wanted.action.clone()),
+        observed: Vec::new(),
     };
     match close(gw, entry).await {
         Ok(()) => no,

@@ -51,6 +51,7 @@ pub(crate) async fn pull(gw: &Gateway, checked: &Checked, write: HoldId) -> Resu
         findings: None,
         origins: None,
         kept: None,
+        observed: Vec::new(),
     };
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result: json!({"buffer_id": stopped.id, "status": "cancelled"}) })

@@ -32,6 +32,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         findings: None,
         origins: None,
         kept: None,
+        observed: Vec::new(),
     }
 }
 
