@@ -124,6 +124,7 @@ fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
             door: None,
             findings: None,
             origins: None,
+            kept: None,
             observed: vec![seen(call), seen(call)],
         };
         let [first, second] = [(); 2].map(|()| CallId::mint(world.ids.as_ref()));
