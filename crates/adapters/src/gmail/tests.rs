@@ -130,8 +130,13 @@ fn small(id: &str) -> Said {
 
 /// The messages a page puts.
 fn put(page: &crate::adapter::Page) -> Vec<&str> {
-    let put = |change| if let &Change::Put(ref item) = change { Some(item.id.as_str()) } else { None };
-    page.changes.iter().filter_map(put).collect()
+    let mut put = Vec::new();
+    for change in &page.changes {
+        if let Change::Put(item) = change {
+            put.push(item.id.as_str());
+        }
+    }
+    put
 }
 
 #[test]
