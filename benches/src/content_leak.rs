@@ -59,12 +59,17 @@ pub fn measure() -> anyhow::Result<Section> {
     let none = LiveSecrets::default();
     let vault =
         LiveSecrets::new((0..50).map(|n| (format!("secret-{n}"), format!("Nobodys-{:x}-secret-{n}", n * 104_729))))?;
-    let set = regex::RegexSetBuilder::new(PATTERNS).size_limit(1 << 28).dfa_size_limit(1 << 28).build()?;
+    // As fast as it can be had: on bytes like ours, without Unicode classes, and with room for its automaton.
+    let set = regex::bytes::RegexSetBuilder::new(PATTERNS)
+        .unicode(false)
+        .size_limit(1 << 28)
+        .dfa_size_limit(1 << 28)
+        .build()?;
     let key = key();
     let planted = format!("{mail} {key}");
     let scan = |text: &str, live: &LiveSecrets| scanner.scan(&[Part::new("body", text)], Scope::Service, live);
     ensure!(scan(&planted, &none).blocks() && !scan(&mail, &vault).blocks(), "ours must find the key and nothing else");
-    ensure!(set.is_match(&planted) && !set.is_match(&mail), "the set must find the key and nothing else");
+    ensure!(set.is_match(planted.as_bytes()) && !set.is_match(mail.as_bytes()), "the set must find the key and nothing else");
     let speed = |work: &dyn Fn()| -> anyhow::Result<Took> {
         let (took, ()) = timed_here(PASSES * mail.len() as u64, || {
             (0..PASSES).for_each(|_| work());
@@ -76,7 +81,7 @@ pub fn measure() -> anyhow::Result<Section> {
     for _ in 0..=ROUNDS {
         ours.push(speed(&|| drop(black_box(scan(&mail, &none))))?);
         full.push(speed(&|| drop(black_box(scan(&mail, &vault))))?);
-        regexes.push(speed(&|| drop(black_box(set.matches(&mail))))?);
+        regexes.push(speed(&|| drop(black_box(set.matches(mail.as_bytes()))))?);
     }
     let rate = |side: &[Took]| median(side.iter().skip(1).map(|took| 1_000.0 / took.cpu_nanos()).collect());
     let (ours, full, regexes) = (rate(&ours), rate(&full), rate(&regexes));

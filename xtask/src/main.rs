@@ -17,6 +17,7 @@ mod mounts;
 mod packages;
 mod postgres;
 mod report;
+mod scanners;
 mod schemathesis;
 
 use std::path::Path;
@@ -228,11 +229,30 @@ fn bench(names: &[&str]) -> ExitCode {
     let mut run = run.args(&["--"]).args(names);
     run = run.args(&["--report", REPORT]);
     let mut builds = vec![build];
-    if names.is_empty() || names.iter().any(|name| ["all", "spawn"].contains(name)) {
-        // Workers are our own program, and bubblewrap is what they are held against.
+    let wants =
+        |section: &[&str]| names.is_empty() || names.iter().any(|name| *name == "all" || section.contains(name));
+    if wants(&["spawn", "mcp"]) {
+        // Workers are our own program.
         builds.push(Line::cargo(&["build", "--release", "--package", "sluice"]));
+    }
+    if wants(&["mcp"])
+        && let (Outcome::Skipped(reason) | Outcome::Failed(reason), _) = mcp::python()
+    {
+        println!("without the proxy of FastMCP: {reason}");
+    }
+    if wants(&["spawn"]) {
+        // Bubblewrap is what they are held against.
         if let Err(reason) = packages::need("bwrap", "bubblewrap") {
             println!("without bubblewrap: {reason}");
+        }
+    }
+    let held_against_scanners = names.is_empty() || names.iter().any(|name| ["all", "content", "leak"].contains(name));
+    if held_against_scanners && std::env::var_os(scanners::PYTHON).is_none() {
+        let python =
+            std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| scanners::install(&root));
+        match python {
+            Ok(python) => run = run.env(scanners::PYTHON, &python.display().to_string()),
+            Err(reason) => println!("without yara-python and detect-secrets: {reason}"),
         }
     }
     // Built before the server is started: compiling beside it would only make it wait.

@@ -8,6 +8,8 @@ use anyhow::{Context as _, ensure};
 
 use crate::rounds::Took;
 
+/// Names the Python that has `yara-python`.
+const PYTHON: &str = "SLUICE_BENCH_PYTHON";
 const SCRIPT: &str = r#"
 import json, sys, time
 import yara
@@ -39,13 +41,14 @@ pub struct Yara {
 impl Yara {
     /// Starts Python, if it has the package.
     pub fn start(words: &[String], rules: usize) -> anyhow::Result<Self> {
-        let mut child = Command::new("python3")
+        let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".into());
+        let mut child = Command::new(&python)
             .args(["-c", SCRIPT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .context("python3 could not be started")?;
+            .with_context(|| format!("`{python}` could not be started"))?;
         let to = child.stdin.take().context("no way to write")?;
         let from = BufReader::new(child.stdout.take().context("no way to read")?);
         let mut peer = Self { child, to, from };

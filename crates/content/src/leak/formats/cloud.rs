@@ -34,6 +34,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("azure.function", "Azure function key", &["?code=", "&code="], r"[?&]code=[\w+/-]{40,}(?:==|%3[Dd]%3[Dd])"),
     row("azure.marked", "Azure key with a built-in mark", &["AzFu", "AzSe", "AzCa", "+ASt", "ACDb", "+ARm", "+AEh", "+AIoT", "+ABa", "+ACR", "+AMC", "APIM", "AAAB", "AzRe"], r"[A-Za-z0-9+/_-]{30,76}(?:AzFu|AzSe|AzCa|\+ASt|ACDb|\+ARm|\+AEh|\+AIoT|\+ABa|\+ACR|\+AMC|APIM)[A-Za-z0-9+/]{5,12}={0,2}").back(80).proof(Proof::Random),
     row("azure.openai", "Azure AI services key", &["AAAAAC", "AAABAC", "AAAEAC", "ACDbhw", "ACOG"], r"[A-Za-z0-9]{44,60}AA[A-Z]{2}AC[A-Za-z0-9]{20,28}").back(64).proof(Proof::Random),
+    row("azure.resource", "Azure resource key", &["JQQJ99"], r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{26,28}").back(54),
     row("azure.devops", "Azure DevOps token", &["AZDO"], r"[A-Za-z0-9]{70,80}AZDO[A-Za-z0-9]{4}").back(80),
     row("azure.logic", "Azure workflow URL with its signature", &[".logic.azure.com"], r"\.logic\.azure\.com[^\s\x22'<>]{1,300}[?&]sig=[\w-]{30,}"),
     row("microsoft.webhook", "Microsoft Teams webhook", &[".office.com/webhook", ".webhook.office.com/"], r"\.office\.com/webhookb?2?/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}").proof(Proof::None),
@@ -107,5 +108,9 @@ pub(super) static FORMATS: &[Format] = &[
     row("kubernetes.config", "Kubernetes client key", &["client-key-data"], r"client-key-data\W{1,8}[A-Za-z0-9+/=]{60,}").proof(Proof::None),
     row("docker.auth", "Docker registry login", &["\"auth\""], r#""auth"\s{0,4}:\s{0,4}"[A-Za-z0-9+/]{16,}={0,2}""#),
     row("rancher.token", "Rancher token", &["token-"], r"token-[a-z0-9]{5}:[a-z0-9]{54}"),
+    row("scalingo.token", "Scalingo token", &["tk-us-"], r"tk-us-[\w-]{48}"),
+    row("adobe.secret", "Adobe client secret", &["p8e-", "p8e_"], r"p8e[-_][\w-]{28,36}"),
+    row("settlemint.token", "SettleMint token", &["sm_pat_", "sm_aat_", "sm_sat_"], r"sm_(?:pat|aat|sat)_[A-Za-z0-9]{16}"),
+    row("mongodb.atlas", "MongoDB Atlas service account", &["mdb_sa_sk_"], r"mdb_sa_sk_[\w-]{30,60}"),
     row("ory.token", "Ory token", &["ory_st_", "ory_at_", "ory_pat_", "ory_apikey_", "ory_rt_"], r"ory_(?:st|at|pat|apikey|rt)_[\w.-]{30,}"),
 ];

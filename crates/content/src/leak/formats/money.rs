@@ -17,6 +17,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("razorpay.key", "Razorpay key", &["rzp_live_", "rzp_test_"], r"rzp_(?:live|test)_[A-Za-z0-9]{14}"),
     row("mollie.key", "Mollie key", &["live_", "test_"], r"(?:live|test)_[A-Za-z0-9]{30}"),
     row("checkout.key", "Checkout.com key", &["sk_"], r"sk_(?:sbox_)?[a-z0-9]{26}[a-z0-9*:$=#]?").proof(Proof::Random),
+    row("checkout.old", "Checkout.com key, old form", &["sk_"], r"sk_(?:test_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
     row("gocardless.token", "GoCardless token", &["live_", "sandbox_"], r"(?:live|sandbox)_[\w=-]{40}"),
     row("paddle.key", "Paddle key", &["pdl_live_apikey_", "pdl_sdbx_apikey_", "pdl_ntfset_"], r"pdl_(?:live_apikey|sdbx_apikey|ntfset)_[\w]{20,}"),
     row("chargebee.key", "Chargebee key", &["live_", "test_"], r"(?:live|test)_(?:cu)?[A-Za-z0-9]{30,40}").proof(Proof::Near(&["chargebee"])),
