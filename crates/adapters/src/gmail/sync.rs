@@ -1,8 +1,9 @@
 //! Copying a mailbox: all of it page by page, then what changed.
 //!
 //! Takes a cursor, gives the next page. The history position is asked for before the first page is listed,
-//! so that whatever changes meanwhile is met again in the feed. Promise: any page may be applied twice, and
-//! a page never holds more than a few megabytes.
+//! so that whatever changes meanwhile is met again in the feed. Promise: any page may be applied twice, a page never
+//! holds more than a few megabytes, and where one was cut off is said by name: a list that has moved since it was read
+//! hides nothing.
 
 use std::collections::HashSet;
 
@@ -31,7 +32,11 @@ enum At {
         history: String,
         /// The page to list next; the first one if nothing.
         page: Option<String>,
-        /// Messages of that page that are done.
+        /// The last message of that page that is done; none of it if nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+        /// How earlier releases said that. A count says nothing about a list that has moved: the page is done again.
+        #[serde(default, skip_serializing)]
         skip: usize,
         /// Messages done in all.
         done: u64,
@@ -44,7 +49,8 @@ enum At {
         history: String,
         /// The page of the feed to read next.
         page: Option<String>,
-        /// Messages of that page that are done.
+        /// As above.
+        #[serde(default, skip_serializing)]
         skip: usize,
     },
 }
@@ -63,16 +69,17 @@ pub fn changes(net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble
         Some(cursor) => serde_json::from_str(&cursor.0).map_err(|_| SyncTrouble::Expired)?,
     };
     match at {
-        At::Full { history, page, skip, done, total } => {
-            full(net, history, Spot { page, skip }, Progress { done, total }).map_err(trouble)
+        At::Full { history, page, after, skip: _, done, total } => {
+            full(net, history, Spot { page, after }, Progress { done, total }).map_err(trouble)
         }
-        At::Since { history, page, skip } => feed(net, &history, Spot { page, skip }),
+        At::Since { history, page, skip: _ } => feed(net, &history, page),
     }
 }
 
+/// Where a full copy goes on.
 struct Spot {
     page: Option<String>,
-    skip: usize,
+    after: Option<String>,
 }
 
 fn trouble(fault: Fault) -> SyncTrouble {
@@ -109,7 +116,7 @@ fn begin(net: Way<'_>) -> Result<At, Fault> {
         Err(fault) if fault.is_status(404) => (newest_position(net)?, None),
         Err(fault) => return Err(fault),
     };
-    Ok(At::Full { history, page: None, skip: 0, done: 0, total })
+    Ok(At::Full { history, page: None, after: None, skip: 0, done: 0, total })
 }
 
 fn newest_position(net: Way<'_>) -> Result<String, Fault> {
@@ -120,7 +127,7 @@ fn newest_position(net: Way<'_>) -> Result<String, Fault> {
 
 fn full(net: Way<'_>, history: String, spot: Spot, progress: Progress) -> Result<Page, Fault> {
     let mut changes = Vec::new();
-    if spot.page.is_none() && spot.skip == 0 {
+    if spot.page.is_none() && spot.after.is_none() {
         changes.push(label_names(net)?);
     }
     let mut path = format!("{ME}/messages?maxResults={PAGE}&includeSpamTrash=true");
@@ -133,12 +140,12 @@ fn full(net: Way<'_>, history: String, spot: Spot, progress: Progress) -> Result
     let total = progress
         .total
         .or_else(|| wire::number(&list, "resultSizeEstimate").and_then(|total| u64::try_from(total).ok()));
-    let (mut done, mut taken, mut bytes) = (progress.done, spot.skip, 0);
-    for id in ids.iter().skip(spot.skip) {
-        if bytes >= ENOUGH {
-            break;
-        }
-        taken += 1;
+    // Where the message it was cut off after is gone, the page is done again: nobody knows what stood behind it.
+    let known = spot.after.as_deref().and_then(|after| ids.iter().position(|id| *id == after));
+    let mut left = ids.iter().skip(known.map_or(0, |at| at + 1)).peekable();
+    let (mut done, mut bytes, mut after) = (progress.done, 0, None);
+    while let Some(id) = left.next_if(|_| bytes < ENOUGH) {
+        after = Some((*id).to_owned());
         done += 1;
         if let Some(item) = fetch(net, id)? {
             bytes += item.raw.len();
@@ -146,10 +153,10 @@ fn full(net: Way<'_>, history: String, spot: Spot, progress: Progress) -> Result
         }
     }
     let next_page = text(&list, "nextPageToken").filter(|token| !token.is_empty()).map(str::to_owned);
-    let next = if taken < ids.len() {
-        At::Full { history, page: spot.page, skip: taken, done, total }
+    let next = if left.peek().is_some() {
+        At::Full { history, page: spot.page, after, skip: 0, done, total }
     } else if next_page.is_some() {
-        At::Full { history, page: next_page, skip: 0, done, total }
+        At::Full { history, page: next_page, after: None, skip: 0, done, total }
     } else {
         At::Since { history, page: None, skip: 0 }
     };
@@ -157,47 +164,44 @@ fn full(net: Way<'_>, history: String, spot: Spot, progress: Progress) -> Result
     Ok(Page { changes, next: next.cursor(), more: true, progress: Some(Progress { done, total }) })
 }
 
-fn feed(net: Way<'_>, history: &str, spot: Spot) -> Result<Page, SyncTrouble> {
+fn feed(net: Way<'_>, history: &str, page: Option<String>) -> Result<Page, SyncTrouble> {
     let mut path = format!("{ME}/history?startHistoryId={}&maxResults={PAGE}", escape(history));
-    if let Some(page) = &spot.page {
+    if let Some(page) = &page {
         path.push_str("&pageToken=");
         path.push_str(&escape(page));
     }
     let list = match ask(net, Request::get(path)) {
         Ok(list) => list,
         // A page of the feed that is no longer known: the feed is read from its beginning again.
-        Err(fault) if spot.page.is_some() && (fault.is_status(404) || fault.is_status(400)) => {
-            return feed(net, history, Spot { page: None, skip: 0 });
+        Err(fault) if page.is_some() && (fault.is_status(404) || fault.is_status(400)) => {
+            return feed(net, history, None);
         }
         Err(fault) if fault.is_status(404) || fault.is_status(400) => return Err(SyncTrouble::Expired),
         Err(fault) => return Err(trouble(fault)),
     };
     let touched = touched(&list);
     let mut changes = Vec::new();
-    if !touched.is_empty() && spot.page.is_none() && spot.skip == 0 {
+    if !touched.is_empty() && page.is_none() {
         changes.push(label_names(net).map_err(trouble)?);
     }
-    let (mut taken, mut bytes) = (spot.skip, 0);
-    for one in touched.iter().skip(spot.skip) {
-        if bytes >= ENOUGH {
-            break;
-        }
-        taken += 1;
+    let mut left = touched.iter().peekable();
+    let (mut bytes, mut upto) = (0, None);
+    // It is cut off between two positions only, and goes on from the one that is done.
+    while let Some((at, one)) = left.next_if(|(at, _)| bytes < ENOUGH || at.is_none() || *at == upto) {
         let change = follow(net, one).map_err(trouble)?;
         if let Change::Put(item) = &change {
             bytes += item.raw.len();
         }
         changes.push(change);
+        upto = *at;
     }
     let next_page = text(&list, "nextPageToken").filter(|token| !token.is_empty()).map(str::to_owned);
-    let (next, more) = if taken < touched.len() {
-        (At::Since { history: history.to_owned(), page: spot.page, skip: taken }, true)
-    } else if next_page.is_some() {
-        (At::Since { history: history.to_owned(), page: next_page, skip: 0 }, true)
-    } else {
-        let latest = text(&list, "historyId").unwrap_or(history).to_owned();
-        (At::Since { history: latest, page: None, skip: 0 }, false)
+    let (history, page, more) = match (left.peek().and(upto), next_page) {
+        (Some(upto), _) => (upto, None, true),
+        (None, Some(page)) => (history, Some(page), true),
+        (None, None) => (text(&list, "historyId").unwrap_or(history), None, false),
     };
+    let next = At::Since { history: history.to_owned(), page, skip: 0 };
     Ok(Page { changes, next: next.cursor(), more, progress: None })
 }
 
@@ -212,20 +216,29 @@ enum Touched {
     Deleted(String),
 }
 
-fn touched(list: &Value) -> Vec<Touched> {
-    let entries = list.get("history").and_then(Value::as_array);
-    let of = |name: &str| -> Vec<&str> {
-        let lists = entries.into_iter().flatten().filter_map(|entry| entry.get(name)).filter_map(Value::as_array);
-        lists.flatten().filter_map(|one| one.pointer("/message/id")).filter_map(Value::as_str).collect()
+/// What happened to each message, each once and where it is first named, with the feed's position there.
+fn touched(list: &Value) -> Vec<(Option<&str>, Touched)> {
+    let entries = list.get("history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let of = |entry: &'_ Value, name: &str| -> Vec<String> {
+        let list = entry.get(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|one| one.pointer("/message/id")).filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let (added, deleted) = (of("messagesAdded"), of("messagesDeleted"));
-    let relabelled = of("labelsAdded").into_iter().chain(of("labelsRemoved"));
-    let mut seen = HashSet::new();
+    let everywhere = |name: &str| entries.iter().flat_map(|entry| of(entry, name)).collect::<HashSet<String>>();
     // A later entry wins: what was deleted is gone, what is new is fetched as it is now.
-    let gone = deleted.iter().filter(|id| seen.insert(**id)).map(|id| Touched::Deleted((*id).to_owned()));
-    let mut all: Vec<Touched> = gone.collect();
-    all.extend(added.iter().filter(|id| seen.insert(**id)).map(|id| Touched::Added((*id).to_owned())));
-    all.extend(relabelled.filter(|id| seen.insert(*id)).map(|id| Touched::Labels(id.to_owned())));
+    let (added, deleted) = (everywhere("messagesAdded"), everywhere("messagesDeleted"));
+    let (mut seen, mut all) = (HashSet::new(), Vec::new());
+    for entry in entries {
+        for name in ["messagesDeleted", "messagesAdded", "labelsAdded", "labelsRemoved"] {
+            for id in of(entry, name).into_iter().filter(|id| seen.insert(id.clone())) {
+                let touched = match (deleted.contains(&id), added.contains(&id)) {
+                    (true, _) => Touched::Deleted(id),
+                    (false, true) => Touched::Added(id),
+                    (false, false) => Touched::Labels(id),
+                };
+                all.push((text(entry, "id"), touched));
+            }
+        }
+    }
     all
 }
 

@@ -32,7 +32,7 @@ fn gmail() -> Gmail {
 }
 
 fn since(history: &str, page: Option<&str>) -> Cursor {
-    Cursor(json!({"since": {"history": history, "page": page, "skip": 0}}).to_string())
+    Cursor(json!({"since": {"history": history, "page": page}}).to_string())
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn entries_of_one_message_become_one_change() {
     let page = gmail().changes(&mut net, Some(&since("7", None))).unwrap();
     let labels = vec!["INBOX".to_owned(), "UNREAD".to_owned()];
     let expected =
-        [Change::LabelNames(vec![]), Change::Gone { id: "b".into() }, Change::Labels { id: "a".into(), labels }];
+        [Change::LabelNames(vec![]), Change::Labels { id: "a".into(), labels }, Change::Gone { id: "b".into() }];
     assert_eq!(page.changes, expected);
 }
 
@@ -117,4 +117,76 @@ fn a_limit_means_later_and_a_missing_permission_means_a_person() {
     let mut net = script([("/history", Ok((403, reason("insufficientPermissions"))))]);
     let answer = gmail().changes(&mut net, Some(&since("7", None)));
     assert!(matches!(answer, Err(SyncTrouble::Stopped(why)) if why.cause == Cause::Permission));
+}
+
+/// A message of this id, so large that a page ends with it.
+fn large(id: &str) -> Said {
+    Ok((200, json!({"id": id, "threadId": id, "internalDate": "5", "raw": "QUFB".repeat(3 << 20)})))
+}
+
+fn small(id: &str) -> Said {
+    Ok((200, json!({"id": id, "threadId": id, "internalDate": "5", "raw": "QUFB"})))
+}
+
+/// The messages a page puts.
+fn put(page: &crate::adapter::Page) -> Vec<&str> {
+    let mut put = Vec::new();
+    for change in &page.changes {
+        if let Change::Put(item) = change {
+            put.push(item.id.as_str());
+        }
+    }
+    put
+}
+
+#[test]
+fn a_cut_page_goes_on_after_its_last_message_however_the_list_has_moved_meanwhile() {
+    let full = Cursor(json!({"full": {"history": "7", "page": null, "done": 0, "total": 3}}).to_string());
+    let list = |ids: &[&str]| -> Said {
+        let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id, "threadId": id})).collect();
+        Ok((200, json!({"messages": messages})))
+    };
+    let mut net = script([
+        ("/labels", Ok((200, json!({})))),
+        ("/messages?maxResults=50", list(&["a", "b", "c"])),
+        ("/messages/a?format=raw", large("a")),
+    ]);
+    let cut = gmail().changes(&mut net, Some(&full)).unwrap();
+    assert_eq!((put(&cut), cut.more), (vec!["a"], true));
+    for (now, left) in [
+        (vec!["a", "b", "c"], vec!["b", "c"]),
+        (vec!["new", "a", "b", "c"], vec!["b", "c"]),
+        // Somebody deleted what it was cut off after: a count would pass over the next one.
+        (vec!["b", "c"], vec!["b", "c"]),
+    ] {
+        let rest = [("/messages?maxResults=50", list(&now)), ("/messages/b", small("b")), ("/messages/c", small("c"))];
+        let page = gmail().changes(&mut script(rest), Some(&cut.next)).unwrap();
+        assert_eq!((put(&page), &page.next), (left, &since("7", None)), "{now:?}");
+    }
+}
+
+#[test]
+fn a_cut_feed_goes_on_from_the_position_that_is_done_and_one_position_is_never_torn() {
+    let entry = |at: &str, what: &str, id: &str| json!({"id": at, what: [{"message": {"id": id}}]});
+    let feed = json!({"historyId": "40", "history": [
+        entry("11", "messagesAdded", "a"), entry("11", "labelsAdded", "x"), entry("12", "messagesDeleted", "b"),
+    ]});
+    for page in [None, Some("p2")] {
+        let labels = page.is_none().then(|| ("/labels", Ok((200, json!({})))));
+        let asked = [("/history?startHistoryId=7", Ok((200, feed.clone())))].into_iter().chain(labels);
+        let read = [("/messages/a?format=raw", large("a")), ("/messages/x?format=minimal", small("x"))];
+        let page = gmail().changes(&mut script(asked.chain(read)), Some(&since("7", page))).unwrap();
+        assert_eq!((page.next, page.more), (since("11", None), true), "what comes in meanwhile is behind it");
+        assert!(!page.changes.contains(&Change::Gone { id: "b".into() }));
+    }
+}
+
+#[test]
+fn a_place_that_an_earlier_release_counted_is_done_again() {
+    let counted = Cursor(json!({"since": {"history": "7", "page": null, "skip": 2}}).to_string());
+    let entry = |id: &str| json!({"messagesDeleted": [{"message": {"id": id}}]});
+    let feed = json!({"historyId": "9", "history": [entry("a"), entry("b")]});
+    let mut net = script([("/history", Ok((200, feed))), ("/labels", Ok((200, json!({}))))]);
+    let page = gmail().changes(&mut net, Some(&counted)).unwrap();
+    assert_eq!((page.changes.len(), page.next), (3, since("9", None)));
 }
