@@ -5,6 +5,7 @@
 
 mod code;
 mod lexicon;
+mod phrases;
 mod rules;
 mod sentences;
 mod structure;
@@ -118,5 +119,5 @@ pub fn words() -> Vec<String> {
 /// How many rules there are.
 #[must_use]
 pub fn rule_count() -> usize {
-    rules::count() + code::count()
+    rules::count() + phrases::count() + code::count()
 }

@@ -11,7 +11,7 @@ use crate::stages::encoding::fold::fold;
 
 /// A set of ideas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Set(u64);
+pub(super) struct Set(u128);
 
 macro_rules! ideas {
     ($($name:ident),* $(,)?) => {
@@ -19,7 +19,7 @@ macro_rules! ideas {
         #[expect(clippy::upper_case_acronyms, reason = "the names are those of the lexicon files")]
         enum Bit { $($name),* }
         impl Set {
-            $(pub(super) const $name: Self = Self(1 << Bit::$name as u64);)*
+            $(pub(super) const $name: Self = Self(1 << Bit::$name as u128);)*
             pub(super) fn named(name: &str) -> Option<Self> {
                 match name { $(stringify!($name) => Some(Self::$name),)* _ => None }
             }
@@ -33,6 +33,8 @@ ideas! {
     TASKVERB, ONLY, MODE, ENCODE, ROT, REV, COMMON, IMPERATIVE, GRANT, DATA, FORMAT, REFUSE, QUOTE, BEFORE, PLEASE,
     EXEC, CODE, SHAPE, ASKS,
     TOPIC, FINISH, WORK, WANTED, LABEL, CAESAR, ATBASH, DUTY, CALL,
+    ADDRESSED, HAILED, PROTECT, MEMORY, CONSENT, RECAP, OVER, SWAP, HERE, GRAB, TURN,
+    CUEOVER, CUEMEMORY, CUECONSENT, CUERECAP, CUESWAP, CUETOLD, CUEFOREIGN,
 }
 
 impl Set {
@@ -137,16 +139,17 @@ impl Lexicon {
     pub(super) fn scan(&self, text: &str, mut each: impl FnMut(Found)) {
         let Some(machine) = &self.machine else { return };
         let bytes = text.as_bytes();
-        let lettered = |at: Option<usize>| {
-            at.and_then(|at| bytes.get(at)).is_some_and(|&byte| byte.is_ascii_alphanumeric() || byte >= 0xc3)
+        // Scripts that part no words touch Latin ones without a break: `AI助手` holds the word `AI`.
+        let lettered_after = |at: usize| {
+            bytes.get(at).is_some_and(|&byte| byte.is_ascii_alphanumeric() || (byte >= 0xc3 && !leads_unparted(byte)))
         };
-        let lettered_before = |at: Option<usize>| {
-            at.and_then(|at| bytes.get(at)).is_some_and(|&byte| byte.is_ascii_alphanumeric() || byte >= 0x80)
+        let lettered_before = |at: usize| {
+            let lead = bytes.get(..at).and_then(|text| text.iter().rev().take(4).find(|&&byte| byte & 0xc0 != 0x80));
+            lead.is_some_and(|&byte| byte.is_ascii_alphanumeric() || (byte >= 0x80 && !leads_unparted(byte)))
         };
         for found in machine.find_overlapping_iter(text) {
             let Some(entry) = self.entries.get(found.pattern().as_usize()) else { continue };
-            let inside = (entry.left && lettered_before(found.start().checked_sub(1)))
-                || (entry.right && lettered(Some(found.end())));
+            let inside = (entry.left && lettered_before(found.start())) || (entry.right && lettered_after(found.end()));
             if !inside {
                 each(Found { start: found.start(), ideas: entry.ideas });
             }
@@ -157,4 +160,9 @@ impl Lexicon {
 /// Scripts that put no space between words.
 fn is_unparted(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
+}
+
+/// The first bytes of kana, ideographs and Hangul.
+const fn leads_unparted(byte: u8) -> bool {
+    matches!(byte, 0xe3..=0xed)
 }

@@ -4,6 +4,7 @@
 //! bounded amount of work per sentence; near sentences add up, far ones do not.
 
 use super::lexicon::{LEXICON, Set};
+use super::phrases;
 use super::rules::{self, Rule};
 use crate::finding::Span;
 
@@ -80,6 +81,7 @@ pub(super) fn read(text: &str) -> Reading {
         }
     });
     reading.sentences.push(current);
+    phrase(text, &mut reading.sentences);
     reading.turned = rot >= 3 && rot > english;
     reading.backwards = rev >= 3 && rev > english;
     reading.moved = moved >= 3 && moved > english;
@@ -94,6 +96,22 @@ pub(super) fn read(text: &str) -> Reading {
     };
     score(&mut reading);
     reading
+}
+
+/// Adds what phrases say, first to the sentences at both ends, until enough was read.
+fn phrase(text: &str, sentences: &mut [Sentence]) {
+    let wanted: Vec<usize> =
+        (0..sentences.len()).filter(|&at| sentences.get(at).is_some_and(|one| phrases::may_hold(one.ideas))).collect();
+    let mut room = phrases::MOST;
+    let (mut ahead, mut behind) = (wanted.iter(), wanted.iter().rev());
+    for turn in 0..wanted.len() {
+        let next = if turn % 2 == 0 { ahead.next() } else { behind.next() };
+        let Some(sentence) = next.and_then(|&at| sentences.get_mut(at)) else { return };
+        let Some(said) = text.as_bytes().get(sentence.start..sentence.end) else { continue };
+        let Some(left) = room.checked_sub(said.len()) else { return };
+        room = left;
+        sentence.ideas = sentence.ideas.with(phrases::ideas(said, sentence.ideas));
+    }
 }
 
 /// Whether nothing but a polite or listing word stands before the verb.
@@ -138,6 +156,8 @@ fn opens(text: &str, start: usize, verb: usize) -> bool {
         "additionally",
     ];
     let Some(lead) = text.get(start..verb) else { return false };
+    // `Note for the reader: send …` opens anew behind its colon.
+    let lead = lead.rsplit_once(": ").map_or(lead, |(_, lead)| lead);
     // `To override the default, pass …` says what for, and asks for nothing.
     let purpose = lead.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("to"));
     lead.len() <= 48
@@ -199,6 +219,8 @@ impl<'a> Bounds<'a> {
                 b'\n' => at > lead && !next.is_ascii_lowercase(),
                 b'\\' => next == b'n',
                 b'|' => true,
+                // A string behind its key begins anew, as a line does.
+                b'"' => at > lead && opens_prose(rest, at),
                 // The full stops of Chinese and Japanese end in these bytes.
                 0x82 => at >= 2 && rest.get(at - 2..at) == Some([0xe3, 0x80].as_slice()),
                 0x81 | 0x9f => at >= 2 && rest.get(at - 2..at) == Some([0xef, 0xbc].as_slice()),
@@ -211,4 +233,11 @@ impl<'a> Bounds<'a> {
         }
         Sentence { start: start + lead.min(end), end: start + end, ideas: Set::NONE }
     }
+}
+
+/// Whether a quote opens the value of a key, and that value is prose.
+fn opens_prose(text: &[u8], quote: usize) -> bool {
+    let (before, after) = (text.get(..quote).unwrap_or_default(), text.get(quote + 1..).unwrap_or_default());
+    before.iter().rev().find(|byte| **byte != b' ') == Some(&b':')
+        && after.iter().take(64).take_while(|byte| **byte != b'"').filter(|byte| **byte == b' ').count() >= 3
 }
