@@ -1,12 +1,38 @@
-//! Links the program at a fixed address on Linux with the GNU C library, so that a worker's life does not begin with 80,000
-//! corrected pointers (decision 0021).
+//! Links the program so that a worker's life begins quickly, on Linux with the GNU C library.
+//!
+//! At a fixed address, so that it does not begin with 80,000 corrected pointers (decision 0021), and with the library that
+//! unwinds the stack inside it, so that there is one library less to find, open, map and search (decision 0022).
 
 #![expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment what it builds for")]
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let target = |what: &str| std::env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
-    if target("OS") == "linux" && target("ENV") == "gnu" {
-        println!("cargo::rustc-link-arg-bins=-no-pie");
+    let told = |what: &str| std::env::var(what).unwrap_or_default();
+    if told("CARGO_CFG_TARGET_OS") != "linux" || told("CARGO_CFG_TARGET_ENV") != "gnu" {
+        return;
     }
+    println!("cargo::rustc-link-arg-bins=-no-pie");
+    // Only where the compiler here is the one that links: another one has its libraries elsewhere.
+    if told("HOST") == told("TARGET")
+        && let Some(folder) = unwinder_inside(Path::new(&told("OUT_DIR")))
+    {
+        println!("cargo::rustc-link-arg-bins=-L{}", folder.display());
+    }
+}
+
+/// A folder in which the linker finds, under the name of the shared library, the archive of the same compiler.
+fn unwinder_inside(out: &Path) -> Option<PathBuf> {
+    let asked = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output().ok()?;
+    // A compiler without it repeats the bare name.
+    let archive = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+    if !archive.is_absolute() || !archive.is_file() {
+        return None;
+    }
+    let folder = out.join("link");
+    std::fs::create_dir_all(&folder).ok()?;
+    std::fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").ok()?;
+    Some(folder)
 }

@@ -229,9 +229,19 @@ fn bench(names: &[&str]) -> ExitCode {
     let mut run = run.args(&["--"]).args(names);
     run = run.args(&["--report", REPORT]);
     let mut builds = vec![build];
-    if names.is_empty() || names.iter().any(|name| ["all", "spawn"].contains(name)) {
-        // Workers are our own program, and bubblewrap is what they are held against.
+    let wants =
+        |section: &[&str]| names.is_empty() || names.iter().any(|name| *name == "all" || section.contains(name));
+    if wants(&["spawn", "mcp"]) {
+        // Workers are our own program.
         builds.push(Line::cargo(&["build", "--release", "--package", "sluice"]));
+    }
+    if wants(&["mcp"])
+        && let (Outcome::Skipped(reason) | Outcome::Failed(reason), _) = mcp::python()
+    {
+        println!("without the proxy of FastMCP: {reason}");
+    }
+    if wants(&["spawn"]) {
+        // Bubblewrap is what they are held against.
         if let Err(reason) = packages::need("bwrap", "bubblewrap") {
             println!("without bubblewrap: {reason}");
         }

@@ -30,7 +30,7 @@ const REVISIONS: [(&str, &str); 2] =
 pub fn suites(report: &mut Report) {
     let scripts = Path::new("xtask/counterparts");
     let node = report.time("mcp clients (npm)", || installed("npm", &NPM, npm));
-    let python = report.time("mcp clients (PyPI)", || installed("pypi", &PYPI, pypi));
+    let python = report.time("mcp clients (PyPI)", python);
     if node.is_none() && python.is_none() {
         return;
     }
@@ -68,6 +68,11 @@ pub fn suites(report: &mut Report) {
         let suite = bin.join("conformance").display().to_string();
         mounts::conformance(report, |words| run(&[&suite]).args(words));
     }
+}
+
+/// The folder of the Python packages, in a virtual environment of its own.
+pub fn python() -> (Outcome, Option<PathBuf>) {
+    installed("pypi", &PYPI, pypi)
 }
 
 /// The folder of a kind of package, installed now or before.

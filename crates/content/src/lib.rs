@@ -13,7 +13,8 @@ pub use stages::{Clean, Limits, Plan, Raw, clean};
 /// Has the engines ask the system now what they ask it once in a life: how many processors there are. For a process
 /// that is about to lock itself in and could not ask later.
 pub fn warm() {
-    drop(regex::Regex::new("x").map(|engine| engine.is_match("x")));
+    // The engine remembers the answer; asking it alone is cheaper than building a pattern, which would ask too.
+    let _processors = regex_automata::meta::Config::new().get_pool_capacity();
 }
 
 /// Builds every pattern the stages need, which is otherwise done by the first item. For a process that has nothing to

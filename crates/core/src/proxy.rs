@@ -12,7 +12,7 @@ mod shape;
 pub use check::Flaw;
 pub use continuity::{DraftMove, DraftUse, Exchange, NotTaken, OpenDraft, Proposal, Side, Told};
 pub use request::{FillError, Request};
-pub use shape::{Strictness, project, summary, tighten};
+pub use shape::{Strictness, is_summary, project, summary, tighten};
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,8 @@ use sluice_core::CallId;
 use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
-use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, policy, read, schema};
+use crate::rooms::schema::Checked;
+use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, policy, read, repeat, schema};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -42,16 +43,23 @@ async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     if let Some(write) = brake::pulled(gw, &checked) {
         return brake::pull(gw, &checked, write).await.map_err(|no| no.about(call)); // what only stops never waits
     }
+    let named = repeat::named(&checked);
+    match onward(gw, checked).await {
+        Err(no) => repeat::instead(gw, named, no).await.map_err(|no| no.about(call)), // made before, and answered then
+        answered => answered,
+    }
+}
+
+async fn onward(gw: &Gateway, checked: Checked) -> Result<Answer, No> {
     let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;
     let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
-    let answer = if asked.only_checks() {
+    if asked.only_checks() {
         check::answer(gw, asked).await
     } else if asked.effect() == Effect::Read && !asked.needs_person() {
         read::answer(gw, asked).await
     } else {
         hold::place(gw, asked).await // weighed against the batch window in the same transaction
-    };
-    answer.map_err(|no| no.about(call))
+    }
 }

@@ -33,7 +33,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::open::World;
 use crate::rooms::leak::{Outgoing, Scan};
-use crate::vault::{Use, Vault};
+use crate::vault::{Use, Vault, VaultError};
 
 pub use address::Target;
 pub use allow::{Connection, HostPattern, PathPattern, is_read};
@@ -156,18 +156,21 @@ impl Egress {
 
     /// Opens a connection, or changes one.
     pub fn open(&self, connection: Connection) {
+        self.pool.let_go(&connection.name);
         let mut all = self.connections.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(connection.name.clone(), Arc::new(connection));
     }
 
     /// Closes a connection. Its tickets are good for nothing from now on.
     pub fn close(&self, name: &ConnectionName) {
+        self.pool.let_go(name);
         self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.tickets.of_connection(name);
     }
 
     /// Takes a connection away from whoever comes next. Tickets that were lent stay good to their end.
     pub(crate) fn retire(&self, name: &ConnectionName) {
+        self.pool.let_go(name);
         self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
@@ -387,22 +390,23 @@ impl Egress {
         self.pool.sweep(self.clock.since_boot());
         if let Some(changed) = self.versions.changed(&self.store).await? {
             self.tickets.without(|name| changed.contains(name));
-            self.learn().await;
+            if let Err(error) = self.learn().await {
+                self.versions.once_more();
+                tracing::error!("secrets cannot be looked for in what leaves: {error}");
+            }
         }
         Ok(())
     }
 
     /// Tells the leak scan which values live now. What cannot be opened cannot be looked for; people are told so by
     /// whoever wants to use it.
-    async fn learn(&self) {
-        let live = match self.vault.live().await {
-            Ok(live) => live,
-            Err(error) => return tracing::error!("secrets cannot be looked for in what leaves: {error}"),
-        };
+    async fn learn(&self) -> Result<(), VaultError> {
+        let live = self.vault.live().await?;
         let values = live.iter().map(|(name, secret)| (name.to_string(), secret.expose()));
         match LiveSecrets::new(values) {
             Ok(secrets) => self.scan.now_live(secrets),
             Err(_) => tracing::error!("there are too many secrets to look for in what leaves"),
         }
+        Ok(())
     }
 }

@@ -136,6 +136,8 @@ pub struct Gateway {
     phase: AtomicU8,
     /// Turns true when the gateway stops, for whoever would otherwise wait on.
     stopping: watch::Sender<bool>,
+    /// Why it cannot go on, once it cannot.
+    lost: watch::Sender<Option<Lost>>,
     clock_suspect: AtomicBool,
     room: AtomicU8,
     /// When somebody was last awake, in milliseconds since boot.
@@ -153,6 +155,17 @@ pub enum Phase {
     Open,
     /// Taking nothing new.
     Stopping,
+}
+
+/// Why a gateway cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// After a failed sync the page cache can no longer be believed.
+    #[error("the database can no longer be believed: a sync to the disk failed, or the file is damaged")]
+    Record,
+    /// What expires, revokes, releases or signs is no longer done.
+    #[error("one of its loops broke off")]
+    Loop,
 }
 
 /// How much room the disk has.
@@ -210,6 +223,7 @@ impl Gateway {
             changes: Changes::default(),
             phase: AtomicU8::new(0),
             stopping: watch::Sender::new(false),
+            lost: watch::Sender::new(None),
             clock_suspect: AtomicBool::new(false),
             room: AtomicU8::new(0),
             awake_at: AtomicU64::new(0),
@@ -257,6 +271,22 @@ impl Gateway {
     pub(crate) async fn stops(&self) {
         // The sender lives as long as the gateway does.
         drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
+    }
+
+    /// Takes nothing new and ends, because it cannot go on. The first reason is the one that counts.
+    pub(crate) fn give_up(&self, why: Lost) {
+        let first = self.lost.send_if_modified(|lost| lost.is_none() && lost.replace(why).is_none());
+        if first {
+            tracing::error!("the gateway cannot go on and ends: {why}");
+            self.enter(Phase::Stopping);
+        }
+    }
+
+    /// Waits until the gateway cannot go on, and says why.
+    pub async fn lost(&self) -> Lost {
+        // The sender lives as long as the gateway does.
+        let mut lost = self.lost.subscribe();
+        lost.wait_for(Option::is_some).await.ok().and_then(|lost| *lost).unwrap_or(Lost::Loop)
     }
 
     /// Whether the wall clock has jumped a moment ago.

@@ -5,6 +5,7 @@
 //! Promise: what no worker has read, what a worker did not come back with, and what it reported in an unknown shape is
 //! not given to anybody; what is withheld is on record first; what is shown is remembered in its session first.
 
+mod reader;
 mod stub;
 
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,7 @@ use sluice_core::target::Met;
 use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Timestamp};
 use sluice_store::{Finding, Observation, Store, StoreError};
 
+pub use self::reader::{Notes, Reader};
 use crate::config::Content;
 use crate::services::Work;
 use crate::vault::Vault;
@@ -53,17 +55,6 @@ pub struct Incoming {
     pub reader: Option<Reader>,
     /// Whether the text is put into an envelope that says so. Without one, the caller says it around the text.
     pub enveloped: bool,
-}
-
-/// Whom an item is for.
-#[derive(Debug, Clone)]
-pub struct Reader {
-    /// The agent.
-    pub agent: AgentName,
-    /// Its session, if it named one.
-    pub session: Option<SessionId>,
-    /// The call that asked for it.
-    pub call: CallId,
 }
 
 impl std::fmt::Debug for Incoming {
@@ -247,7 +238,7 @@ impl Intake {
         }
         if let (Some(session), Some(reader)) = (session, &item.reader) {
             let source = format!("{}: {}", item.service, cut(&item.source));
-            self.observe(session, reader.call, source, &shown(item, &cleaned)).await?;
+            self.observe(session, reader, source, &shown(item, &cleaned)).await?;
         }
         Ok(Taken::Clean(cleaned))
     }
@@ -318,14 +309,20 @@ impl Intake {
             return Ok(());
         }
         let session = self.session_of(reader).await?;
-        self.observe(session, reader.call, cut(source), &text).await
+        self.observe(session, reader, cut(source), &text).await
     }
 
-    async fn observe(&self, session: SessionId, call: CallId, source: String, text: &str) -> Result<(), Refusal> {
+    async fn observe(&self, session: SessionId, reader: &Reader, source: String, text: &str) -> Result<(), Refusal> {
         let met = Met::of(text, session.bits());
         let id = CallId::mint(self.ground.ids.as_ref());
-        let observation = Observation { session, id, call: Some(call), source, met };
-        self.ground.store.observe(observation).await.map_err(refusal)
+        let observation = Observation { session, id, call: Some(reader.call), source, met };
+        match &reader.notes {
+            Some(notes) => {
+                notes.put(observation);
+                Ok(())
+            }
+            None => self.ground.store.observe(observation).await.map_err(refusal),
+        }
     }
 
     /// The session that is about to see an item, made where its calls name none.

@@ -35,5 +35,5 @@ pub mod vault;
 mod waiting;
 pub mod workers;
 
-pub use gateway::{Gateway, Parts, Phase, Room};
+pub use gateway::{Gateway, Lost, Parts, Phase, Room};
 pub use no::No;

@@ -1,7 +1,8 @@
 //! The loops: what the gateway does by itself.
 //!
 //! Each has a step that tests call directly; [`run`] is only the timer around them. Promise: recovery comes
-//! before release, a loop that fails says so once and goes on, and all of them end when asked to.
+//! before release, a loop that fails says so once and goes on, one that breaks off takes the gateway with it, and all
+//! of them end when asked to.
 
 pub mod events;
 pub mod keep;
@@ -21,7 +22,7 @@ use sluice_store::Abandoned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::gateway::Phase;
+use crate::gateway::{Lost, Phase};
 use crate::{Gateway, No, channels};
 
 /// Most rows one recovery step takes.
@@ -93,8 +94,9 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(policy::run(Arc::clone(&gw), stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
-            // A loop that panicked leaves the others to end in order; the process is told by the log.
+            // A gateway that goes on without one of them looks well and no longer is: nothing expires, or nothing leaves.
             tracing::error!("a loop ended unexpectedly: {error}");
+            gw.give_up(Lost::Loop);
         }
     }
 }

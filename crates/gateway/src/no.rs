@@ -4,6 +4,8 @@ use sluice_core::CallId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_store::StoreError;
 
+use crate::rooms::refused::Wanted;
+
 /// A refusal with what the caller needs to follow it up.
 #[derive(Debug)]
 pub struct No {
@@ -19,6 +21,8 @@ pub struct No {
     pub recorded: bool,
     /// What must not leave and was found: ids, lengths and hashes, for the record and the operators.
     pub findings: Option<Box<serde_json::Value>>,
+    /// What was asked for, where the rules refused it.
+    pub wanted: Option<Box<Wanted>>,
 }
 
 impl No {
@@ -49,7 +53,15 @@ impl No {
 
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal: Box::new(refusal), call: None, rule: None, other: None, recorded: false, findings: None }
+        Self {
+            refusal: Box::new(refusal),
+            call: None,
+            rule: None,
+            other: None,
+            recorded: false,
+            findings: None,
+            wanted: None,
+        }
     }
 }
 
@@ -77,6 +89,7 @@ impl From<StoreError> for No {
             other,
             recorded: false,
             findings: None,
+            wanted: None,
         }
     }
 }

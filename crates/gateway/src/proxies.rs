@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use http::Method;
 use sluice_content::leak::Scope;
 use sluice_core::crash::{Cause, CrashReport, Footprint, Scene, next_step};
-use sluice_core::ids::{ConnectionName, MessageId, SecretName};
+use sluice_core::ids::{ConnectionName, JobId, MessageId, SecretName};
 use sluice_core::proxy::{self, Flaw, Proxy, Unreadable};
 use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span};
 use sluice_store::{Store, TaskEnd, TaskState};
@@ -295,26 +295,52 @@ pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
         let at = now + Span::from_millis(buried.fetch_add(1, Ordering::Relaxed));
         let scene = Scene { at, cause, last_action, requests: task.requests, content: None, files: &[] };
         let report = CrashReport::new(&scene);
-        kept.lock().unwrap_or_else(PoisonError::into_inner).push((task.proxy.clone(), report.clone()));
+        let left = Left { proxy: task.proxy.clone(), operation: task.operation.clone(), task: task.id };
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push((left, report.clone()));
         // The task is not started again by itself: whoever asked is gone, too.
         let next = next_step(&report, 0, Footprint::Modified);
         TaskEnd { state: TaskState::Crashed, requests: task.requests, crash: Some((report, next, message)) }
     });
     left.await?;
     let reports = std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner));
-    for (name, report) in reports {
-        let Some(proxy) = gw.proxies.get(&name) else { continue };
-        let workspace = proxy.workspace();
+    for (left, report) in reports {
+        let Some(workspace) = gw.proxies.workspace(&left.proxy) else { continue };
         let line =
             serde_json::json!({"at": now.to_string(), "event": "end", "state": "crashed", "crash": report.crash_id()});
         let written = workspace
             .make()
             .and_then(|()| workspace.log(&[line]))
             .and_then(|()| workspace.crashed(&report))
-            .and_then(|_| workspace.abandon_drafts());
+            .and_then(|_| gw.proxies.abandon(&left, &workspace));
         if let Err(error) = written {
-            tracing::error!(proxy = %name, "the end of a task that was left cannot be written down: {error}");
+            tracing::error!(proxy = %left.proxy, "the end of a task that was left cannot be written down: {error}");
         }
     }
     Ok(())
+}
+
+/// A task that was left running.
+struct Left {
+    proxy: String,
+    operation: String,
+    task: JobId,
+}
+
+impl Proxies {
+    /// The folder of a proxy, whether or not its file can be used now.
+    fn workspace(&self, name: &str) -> Option<Workspace> {
+        let open = self.get(name).map(|proxy| proxy.workspace().clone());
+        open.or_else(|| Workspace::new(&self.ground.folder, name))
+    }
+
+    /// Marks what a task that was left worked on. Which of the drafts with a name that was, nobody can tell any more: if
+    /// it can have been one of them, it may have been any.
+    fn abandon(&self, left: &Left, workspace: &Workspace) -> std::io::Result<()> {
+        let proxy = self.get(&left.proxy);
+        let operation = proxy.as_ref().and_then(|proxy| proxy.declared().operations.get(&left.operation));
+        match operation {
+            Some(operation) if operation.draft.is_none() => workspace.abandon(left.task),
+            Some(_) | None => workspace.abandon_drafts().map(drop),
+        }
+    }
 }

@@ -12,5 +12,7 @@ pub mod leak;
 pub mod origin;
 pub mod policy;
 pub(crate) mod read;
+pub mod refused;
+pub(crate) mod repeat;
 pub mod rollback;
 pub(crate) mod schema;

@@ -2,7 +2,8 @@
 //!
 //! The stop lane has its own listener, connections and thread, so that cancel, deny, freeze and status answer
 //! while everything else is busy. Promise: the gateway looks after what was left open before it takes calls;
-//! when told to stop it takes nothing new, lets what is under way end, and leaves held writes held.
+//! when told to stop it takes nothing new, lets what is under way end, and leaves held writes held. One that can no
+//! longer believe its file, or has lost a loop, ends by itself and says so: nobody relies on half a gate.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::Tls;
 use crate::doors::http::route::Lane;
 use crate::doors::http::{self, Door};
-use crate::gateway::Phase;
+use crate::gateway::{Lost, Phase};
 use crate::{Gateway, No, loops};
 
 /// Why a gateway cannot serve.
@@ -36,6 +37,9 @@ pub enum ServeError {
     /// The database does not do its part.
     #[error("{}", .0.refusal)]
     Start(No),
+    /// It served, and could not go on.
+    #[error("{0}")]
+    Lost(Lost),
 }
 
 /// A gateway's listeners, bound but not yet served.
@@ -83,27 +87,39 @@ pub async fn bind(gw: &Gateway) -> Result<Bound, ServeError> {
 /// Serves until `stop` says so.
 ///
 /// # Errors
-/// When what was left open cannot be looked after.
+/// When what was left open cannot be looked after, or the gateway cannot go on.
 pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
     let Bound { main, stop: stop_listener, tls } = bound;
     let tls = tls.map(TlsAcceptor::from);
     let stop_door = Door::new(Arc::clone(&gw), Lane::Stop).map_err(ServeError::Start)?;
     let door = Door::new(Arc::clone(&gw), Lane::Main).map_err(ServeError::Start)?;
-    let lane = stop_lane(stop_door, stop_listener, tls.clone(), stop.clone());
+    // Told to stop or unable to go on: everything ends the same way.
+    let (end, ends) = watch::channel(false);
+    let lane = stop_lane(stop_door, stop_listener, tls.clone(), ends.clone());
     let release = gw.about.release;
     loops::start(&gw, release).await.map_err(ServeError::Start)?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(loops::run(Arc::clone(&gw), stop.clone()));
-    tasks.spawn(http::serve(door, main, tls, stop.clone()));
-    let mut stopping = stop;
-    // What it gives holds a lock, and must not be held on to.
-    drop(stopping.wait_for(|stop| *stop).await);
+    tasks.spawn(loops::run(Arc::clone(&gw), ends.clone()));
+    tasks.spawn(http::serve(door, main, tls, ends));
+    let lost = tokio::select! {
+        () = told(stop) => None,
+        why = gw.lost() => Some(why),
+        // Neither of them ends before it is told to.
+        _ended = tasks.join_next() => Some(Lost::Loop),
+    };
     gw.enter(Phase::Stopping);
+    end.send_replace(true);
     while tasks.join_next().await.is_some() {}
     if let Ok(lane) = lane {
         drop(tokio::task::spawn_blocking(move || lane.join()).await);
     }
-    Ok(())
+    lost.map_or(Ok(()), |why| Err(ServeError::Lost(why)))
+}
+
+/// Waits until somebody says to stop.
+async fn told(mut stop: watch::Receiver<bool>) {
+    // What it gives holds a lock, and must not be held on to.
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// The stop lane on a thread and runtime of its own: a flood of calls cannot take its processor time slice

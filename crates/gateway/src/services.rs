@@ -26,6 +26,7 @@ use sluice_core::{Action, CallId, CapabilityName, HoldId, ServiceName, Timestamp
 
 use self::files::Files;
 use self::state::State;
+use crate::intake::Notes;
 
 /// The receipt of a call that its caller carries out.
 pub const ELSEWHERE: &str = "the caller carries it out";
@@ -47,6 +48,8 @@ pub struct Ask {
     pub session: Option<SessionId>,
     /// When.
     pub now: Timestamp,
+    /// Where it is kept what the call is about to be shown, if it goes on record with the answer.
+    pub notes: Option<Notes>,
 }
 
 /// A text that leaves with a write beside its arguments.

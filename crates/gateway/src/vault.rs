@@ -9,7 +9,7 @@ mod scope;
 mod seal;
 mod secret;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -123,13 +123,18 @@ impl Vault {
         before: Option<Source>,
     ) -> Result<Self, VaultError> {
         let entropy = Arc::clone(&world.entropy);
-        let (root, pending) = match store.vault_root().await? {
-            None => (first(&store, &source, entropy.as_ref()).await?, None),
+        let Keys { root, next, cut_off } = match store.vault_root().await? {
+            None => Keys { root: first(&store, &source, entropy.as_ref()).await?, next: None, cut_off: None },
             Some(known) => find(&known, &source, before.as_ref())?,
         };
         let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
         let vault = Self { store, clock, ids, entropy, source, root: ArcSwap::from_pointee(root) };
-        if let Some(to) = pending {
+        match cut_off {
+            Some(CutOff::Beside(path)) => vault.settle(&path).await?,
+            Some(CutOff::Under(old)) => vault.move_withheld(&old, &vault.root.load_full()).await?,
+            None => {}
+        }
+        if let Some(to) = next {
             vault.move_to(to, Actor::Node(vault.store.node().clone())).await?;
         }
         Ok(vault)
@@ -272,7 +277,7 @@ impl Vault {
     /// Every value that must not leave, old ones in their overlap included: for whoever looks at what goes out.
     ///
     /// # Errors
-    /// When the database cannot be read or holds something that does not open.
+    /// When the database cannot be read.
     pub async fn live(&self) -> Result<Vec<(SecretName, Secret)>, VaultError> {
         let now = self.clock.now();
         let rows = self.store.secrets().await?;
@@ -280,8 +285,14 @@ impl Vault {
         let current = versions.iter().filter(|one| one.until.is_none_or(|until| now < until));
         let mut live = Vec::new();
         for version in current {
-            let row = rows.iter().find(|row| row.id == version.secret).ok_or(VaultError::Tampered)?;
-            live.push((row.name.clone(), self.opened(row, version)?));
+            let Some(row) = rows.iter().find(|row| row.id == version.secret) else { continue };
+            // One that does not open must not hide the others.
+            match self.opened(row, version) {
+                Ok(secret) => live.push((row.name.clone(), secret)),
+                Err(error) => {
+                    tracing::error!(secret = %row.name, "`{}` cannot be looked for in what leaves: {error}", row.name);
+                }
+            }
         }
         Ok(live)
     }
@@ -350,7 +361,13 @@ impl Vault {
         let locked = |error: std::io::Error| VaultError::Locked(format!("the new key cannot be kept: {error}"));
         let next = next_to(path);
         if next.exists() {
-            std::fs::remove_file(&next).map_err(locked)?;
+            // SECURITY: what lies there may be the only copy of the key in force.
+            let beside = Source::File(next.clone()).read(&[]);
+            if beside.is_ok_and(|key| key.fingerprint() == self.fingerprint()) {
+                self.settle(path).await?;
+            } else {
+                std::fs::remove_file(&next).map_err(locked)?;
+            }
         }
         let to = RootKey::generate(self.entropy.as_ref());
         // On disk before anything is sealed with it; `find` looks for it should we not come to rename it.
@@ -384,12 +401,23 @@ impl Vault {
                 Err(StoreError::VersionConflict { .. }) if tries > 1 => tries -= 1,
                 answer => {
                     answer?;
-                    self.move_withheld(&from, &to).await?;
-                    self.root.store(Arc::new(to));
-                    return Ok(());
+                    // First the new key, so that nothing more is sealed under the old one while the rest moves.
+                    let to = Arc::new(to);
+                    self.root.store(Arc::clone(&to));
+                    return self.move_withheld(&from, &to).await;
                 }
             }
         }
+    }
+
+    /// Brings a change of the key file to its end that was cut off after its commit. Withheld items first: until they
+    /// have moved they open with the old key alone.
+    async fn settle(&self, path: &Path) -> Result<(), VaultError> {
+        if let Ok(old) = Source::File(path.to_path_buf()).read(&[]) {
+            self.move_withheld(&old, &self.root.load_full()).await?;
+        }
+        let locked = |error: std::io::Error| VaultError::Locked(format!("the new key cannot be kept: {error}"));
+        std::fs::rename(next_to(path), path).map_err(locked)
     }
 }
 
@@ -409,23 +437,40 @@ async fn first(store: &Store, source: &Source, entropy: &dyn Entropy) -> Result<
     if key.opens(&known.proof) { Ok(key) } else { Err(another(source)) }
 }
 
-/// The key that sealed this vault, and the one everything should be under instead.
-fn find(known: &VaultRoot, source: &Source, before: Option<&Source>) -> Result<(RootKey, Option<RootKey>), VaultError> {
+/// The keys a vault is opened with.
+struct Keys {
+    /// The one that sealed it.
+    root: RootKey,
+    /// The one everything should be under instead.
+    next: Option<RootKey>,
+    /// What an earlier change may have left behind.
+    cut_off: Option<CutOff>,
+}
+
+/// A change of the root key that may not have come to its end.
+enum CutOff {
+    /// The new key is still beside the file it belongs in.
+    Beside(PathBuf),
+    /// Withheld items may still be under this key.
+    Under(RootKey),
+}
+
+fn find(known: &VaultRoot, source: &Source, before: Option<&Source>) -> Result<Keys, VaultError> {
     let read = |source: &Source| source.read(&known.salt).map_err(VaultError::Locked);
     // A rekey that was cut off after its commit: the new key is the one beside.
-    if let Source::File(path) = source {
-        let beside = next_to(path);
-        if beside.exists() && Source::File(beside.clone()).read(&[]).is_ok_and(|key| key.opens(&known.proof)) {
-            let locked = |error: std::io::Error| VaultError::Locked(error.to_string());
-            std::fs::rename(&beside, path).map_err(locked)?;
-        }
+    if let Source::File(path) = source
+        && let Ok(root) = Source::File(next_to(path)).read(&[])
+        && root.opens(&known.proof)
+    {
+        return Ok(Keys { root, next: None, cut_off: Some(CutOff::Beside(path.clone())) });
     }
     let key = read(source)?;
     if key.opens(&known.proof) {
-        return Ok((key, None));
+        let old = before.and_then(|before| read(before).ok());
+        return Ok(Keys { root: key, next: None, cut_off: old.map(CutOff::Under) });
     }
     match before.map(read).transpose()?.filter(|old| old.opens(&known.proof)) {
-        Some(old) => Ok((old, Some(key))),
+        Some(old) => Ok(Keys { root: old, next: Some(key), cut_off: None }),
         None => Err(another(source)),
     }
 }
@@ -434,7 +479,7 @@ fn another(source: &Source) -> VaultError {
     VaultError::Locked(format!("the {} is not the one that sealed this vault", source.describe()))
 }
 
-fn next_to(path: &std::path::Path) -> PathBuf {
+fn next_to(path: &Path) -> PathBuf {
     path.with_extension("key.next")
 }
 

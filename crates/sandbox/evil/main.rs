@@ -30,7 +30,7 @@ fn main() {
         child::last_words(&place);
         child::exit(EXIT_PANICKED);
     }));
-    let Ok(mut inside) = child::enter() else { child::exit(70) };
+    let Ok(mut inside) = child::enter(|| ()) else { child::exit(70) };
     let Ok(job) = inside.job() else { child::exit(71) };
     let act = job.kind.clone();
     let payload = job.payload.clone();

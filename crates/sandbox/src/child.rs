@@ -54,11 +54,12 @@ pub struct Inside {
     waits: bool,
 }
 
-/// Locks this process in. The first thing a worker does; there must be one thread only.
+/// Locks this process in. The first thing a worker does; there must be one thread only. `last` is called while the
+/// system can still be asked something, and after it cannot be found any more where there is a root of its own.
 ///
 /// # Errors
 /// There is no gateway, or a lock is missing that must not be.
-pub fn enter() -> Result<Inside, WorkerError> {
+pub fn enter(last: impl FnOnce()) -> Result<Inside, WorkerError> {
     let socket = descriptors::frames().map_err(|_| WorkerError::NoParent)?;
     let mut inside =
         Inside { socket: ManuallyDrop::new(socket), decoder: Decoder::default(), scratch: None, waits: false };
@@ -70,14 +71,14 @@ pub fn enter() -> Result<Inside, WorkerError> {
         inside.scratch = Some(ManuallyDrop::new(descriptors::scratch()?));
     }
     inside.waits = terms.waits;
-    let layers = lock(&terms, inside.scratch.as_deref());
+    let layers = lock(&terms, inside.scratch.as_deref(), last);
     let suffice = layers.suffice(terms.mode);
     inside.say(ToGateway::Locked(Locked { layers }))?;
     if suffice { Ok(inside) } else { Err(WorkerError::NotLockedIn) }
 }
 
 /// The locks, in an order that matters.
-fn lock(terms: &Terms, scratch: Option<&OwnedFd>) -> Layers {
+fn lock(terms: &Terms, scratch: Option<&OwnedFd>, last: impl FnOnce()) -> Layers {
     let mut layers = Layers::default();
     let with_scratch = scratch.is_some();
     // First what needs no right of its own. Signals were blocked across exec by the parent.
@@ -95,6 +96,8 @@ fn lock(terms: &Terms, scratch: Option<&OwnedFd>) -> Layers {
     // Before Landlock and seccomp, which ask for no-new-privileges.
     layers.note(LayerName::Privileges, privileges::drop_all());
     layers.note(LayerName::Dumpable, privileges::close_to_others());
+    // Before Landlock, which would have each vain look for a file written down where the system keeps a record.
+    last();
     // Landlock before seccomp: the filter does not let a ruleset be made any more.
     layers.note(LayerName::Landlock, landlock::restrict(scratch));
     layers.note(LayerName::Seccomp, seccomp::load(with_scratch, std::process::id()));
@@ -193,19 +196,31 @@ impl Inside {
     }
 
     fn hear(&mut self) -> Result<ToWorker, WorkerError> {
-        let mut piece = [0; 16 << 10];
         loop {
             if let Some(frame) = self.decoder.next_frame()? {
                 return Ok(ToWorker::decode(frame)?);
             }
-            // Plain read and write: the filter knows no other way to use a socket.
-            match rustix::io::read(self.socket.as_fd(), piece.as_mut_slice()) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(count) => self.decoder.feed(piece.get(..count).unwrap_or_default()),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
+            // Most frames are short, and a page of stack that is never touched costs nothing.
+            if self.decoder.is_midway() {
+                self.receive::<{ 16 << 10 }>()?;
+            } else {
+                self.receive::<{ 1 << 10 }>()?;
             }
         }
+    }
+
+    /// Takes what has come, at most so many bytes. Not inlined: its stack would be touched by whoever calls it.
+    #[inline(never)]
+    fn receive<const MOST: usize>(&mut self) -> Result<(), WorkerError> {
+        let mut piece = [0; MOST];
+        // Plain read and write: the filter knows no other way to use a socket.
+        match rustix::io::read(self.socket.as_fd(), piece.as_mut_slice()) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(count) => self.decoder.feed(piece.get(..count).unwrap_or_default()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        Ok(())
     }
 }
 

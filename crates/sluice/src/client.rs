@@ -176,7 +176,14 @@ impl Client {
     pub(crate) fn ask(&self, ask: &Ask) -> Result<Value, Failure> {
         self.runtime.block_on(async {
             let (response, base) = self.reach(ask).await?;
-            read(response, &base).await
+            match read(response, &base).await {
+                // The stop lane turned us away at the door: nothing was done, so the main address may be asked instead.
+                Err(failure) if base != self.main && is_full(&failure) => {
+                    let sent = self.request(&self.main, ask).send().await;
+                    read(sent.map_err(|error| problem::unreachable(&self.main, &error))?, &self.main).await
+                }
+                other => other,
+            }
         })
     }
 
@@ -234,6 +241,11 @@ impl Client {
             None => request,
         }
     }
+}
+
+/// Whether a listener had no place.
+fn is_full(failure: &Failure) -> bool {
+    failure.problem.as_deref().is_some_and(|problem| text(problem, "code") == "door.overloaded")
 }
 
 /// The entries of a list.

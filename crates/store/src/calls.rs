@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use sluice_core::audit::{Entry, Fact, Sealed};
 use sluice_core::ids::SessionId;
-use sluice_core::{Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, Tier, Timestamp};
+use sluice_core::{
+    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, Tier, Timestamp,
+};
 
 use crate::Store;
 use crate::admission::{self, Rate};
@@ -18,7 +20,9 @@ use crate::counters;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message};
+use crate::refusals;
 use crate::sql::{Tx, params};
+use crate::targets::{self, Observation};
 
 /// A call that is over.
 #[derive(Debug, Clone)]
@@ -51,6 +55,10 @@ pub struct Closed {
     pub findings: Option<serde_json::Value>,
     /// Where its targets come from, if it has any: `asked, seen`.
     pub origins: Option<String>,
+    /// What was asked, to the byte, where it is kept so that other rules can be tried on it.
+    pub kept: Option<Action>,
+    /// Outside texts that its answer shows.
+    pub observed: Vec<Observation>,
 }
 
 /// How a call ended at once.
@@ -71,16 +79,16 @@ impl UseCase for Closed {
     type Out = ();
 
     fn turn(&self) -> Option<&AgentName> {
-        (!self.rates.is_empty()).then_some(&self.agent)
+        self.takes_turn().then_some(&self.agent)
     }
 
     fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
-        if self.rates.is_empty() { Vec::new() } else { vec![counters::turn_ahead(&self.agent)] }
+        if self.takes_turn() { vec![counters::turn_ahead(&self.agent)] } else { Vec::new() }
     }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // Two nodes that count for one agent take turns, so that neither waits for a row the other has.
-        if !self.rates.is_empty() && counters::take_turn(desk, &self.agent).await? {
+        // Two nodes that count for one agent, or keep what it asked, take turns: neither waits for a row the other has.
+        if self.takes_turn() && counters::take_turn(desk, &self.agent).await? {
             counters::make_latch(desk, &self.agent);
         }
         // An answer beyond the limit is not given: asked again, the rules say what it takes.
@@ -93,12 +101,23 @@ impl UseCase for Closed {
         if let Some(message) = &self.notify {
             outbox::put(desk, message);
         }
+        if let Some(action) = &self.kept {
+            refusals::keep(desk, action);
+        }
+        for observation in &self.observed {
+            targets::observe(desk, observation);
+        }
         desk.record(self.fact());
         Ok(())
     }
 }
 
 impl Closed {
+    /// Whether it touches rows that another call of the same agent may touch too.
+    fn takes_turn(&self) -> bool {
+        !self.rates.is_empty() || self.kept.is_some()
+    }
+
     fn fact(&self) -> Fact {
         let (kind, code) = match &self.outcome {
             Ending::Answered => ("call.answered", None),

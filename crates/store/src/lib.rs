@@ -41,6 +41,7 @@ mod recent;
 mod recovery;
 mod refusals;
 mod release;
+mod repeats;
 pub mod replica;
 mod requests;
 mod results;

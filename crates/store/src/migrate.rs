@@ -23,6 +23,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 9, sql: include_str!("../migrations/0009_cards.sql") },
     Migration { version: 10, sql: include_str!("../migrations/0010_activations.sql") },
     Migration { version: 11, sql: include_str!("../migrations/0011_brakes.sql") },
+    Migration { version: 12, sql: include_str!("../migrations/0012_refused.sql") },
 ];
 
 /// The schema this release writes.

@@ -11,7 +11,7 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, Val, params};
 
-/// How long delivered messages and deleted values stay.
+/// How long delivered messages, deleted values and what was refused stay.
 const KEPT: Span = Span::from_hours(30 * 24);
 const NONE: Span = Span::from_millis(0);
 
@@ -26,7 +26,7 @@ struct Kind {
     kept: Span,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
@@ -62,6 +62,12 @@ const KINDS: [Kind; 10] = [
         find: "SELECT channel, news FROM channel_news WHERE heard_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM channel_news WHERE channel = ?1 AND news = ?2 AND heard_at <= ?3"],
         kept: crate::deliveries::REMEMBERED,
+    },
+    Kind {
+        name: "refused_actions",
+        find: "SELECT digest FROM refused_actions WHERE kept_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM refused_actions WHERE digest = ?1 AND kept_at <= ?2"],
+        kept: KEPT,
     },
     Kind {
         name: "findings",

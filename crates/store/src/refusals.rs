@@ -1,23 +1,34 @@
-//! Calls that were refused at once, read back from the record: they have no rows of their own.
+//! Calls that were refused at once, read back from the record, and what they asked for where that is kept.
 //!
 //! Takes since when and how many; gives the latest first, and whether that is all of them. Promise: the search has a
-//! bound, and an answer that stops at it says so.
+//! bound, and an answer that stops at it says so; what is kept is kept once, however often it was asked, and given back
+//! only as the record knows it.
 
 use sluice_core::audit::{Entry, Fact};
 use sluice_core::capability::service_of;
 use sluice_core::ids::SessionId;
-use sluice_core::{Actor, AgentName, CallId, CapabilityName, ServiceName, Timestamp};
+use sluice_core::{Action, Actor, AgentName, CallId, CapabilityName, Digest, ServiceName, Timestamp};
 
 use crate::Store;
 use crate::audit;
-use crate::desk::Query;
+use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::Tx;
+use crate::sql::{Tx, params};
 
 /// Entries read at once.
 const PAGE: u32 = 1_000;
 /// What the text of such an entry holds: what does not need not be parsed.
 const WORD: &str = "call.refused";
+
+const KEEP: &str = "INSERT INTO refused_actions (digest, action, kept_at) VALUES (?1, ?2, ?3) \
+     ON CONFLICT (digest) DO UPDATE SET kept_at = excluded.kept_at";
+const KEPT: &str = "SELECT action FROM refused_actions WHERE digest = ?1";
+
+/// Keeps what was asked for.
+pub(crate) fn keep<T: Tx>(desk: &mut Desk<'_, T>, action: &Action) {
+    let now = desk.now;
+    desk.write(KEEP, params![action.digest(), action.bytes(), now]);
+}
 
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +49,10 @@ pub struct RefusedCall {
     pub session: Option<SessionId>,
     /// When.
     pub at: Timestamp,
+    /// The digest of what was asked, where that was kept.
+    pub digest: Option<Digest>,
+    /// Where its targets come from, if it has any: `asked, seen`.
+    pub origins: Option<String>,
 }
 
 /// Which refused calls.
@@ -132,7 +147,25 @@ fn refused(at: Timestamp, fact: Fact) -> Option<RefusedCall> {
         rule: detail("rule"),
         session: detail("session").and_then(|id| id.parse().ok()),
         at,
+        digest: fact.digest,
+        origins: detail("origins"),
     })
+}
+
+/// What was asked for, by its digest.
+struct Kept(Digest);
+
+impl Query for Kept {
+    type Out = Option<Action>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Action>, StoreError> {
+        let Some(row) = tx.rows(KEPT, &params![self.0]).await?.into_iter().next() else { return Ok(None) };
+        let mut row = row.of("refused_actions");
+        let action =
+            Action::from_stored(&row.blob()?).map_err(|_| row.impossible("an action that is not canonical"))?;
+        let own = action.digest() == self.0;
+        own.then_some(Some(action)).ok_or_else(|| row.impossible("an action that does not match its digest"))
+    }
 }
 
 impl Store {
@@ -142,5 +175,13 @@ impl Store {
     /// When the database cannot be read.
     pub async fn refusals(&self, which: Refusals) -> Result<FoundRefusals, StoreError> {
         self.ask(which).await
+    }
+
+    /// What a refused call asked for, if it is kept.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or what it keeps is not what was asked.
+    pub async fn refused_action(&self, digest: Digest) -> Result<Option<Action>, StoreError> {
+        self.ask(Kept(digest)).await
     }
 }

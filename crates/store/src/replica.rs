@@ -101,6 +101,8 @@ pub struct Hits {
     pub more: bool,
     /// Among how many messages the best were chosen: all that match, or the newest of them.
     pub ranked_over: Option<usize>,
+    /// Where only texts could tell and there were too many of them: how many of the newest were looked at.
+    pub looked_at: Option<usize>,
     /// How fresh all of this is.
     pub freshness: Freshness,
 }

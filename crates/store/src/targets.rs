@@ -41,15 +41,20 @@ impl UseCase for Observation {
     type Out = ();
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        let met = self.met.to_bytes();
-        let fact = Fact::new("session.observed", desk.actor()).with("session", self.session);
-        let mut fact = fact.with("values", met.len() / 8);
-        desk.write(OBSERVE, params![self.session, self.id, now, self.source.as_str(), met]);
-        fact.call = self.call;
-        desk.record(fact);
+        observe(desk, self);
         Ok(())
     }
+}
+
+/// Notes one, in the transaction at hand.
+pub(crate) fn observe<T: Tx>(desk: &mut Desk<'_, T>, seen: &Observation) {
+    let now = desk.now;
+    let met = seen.met.to_bytes();
+    let fact = Fact::new("session.observed", desk.actor()).with("session", seen.session);
+    let mut fact = fact.with("values", met.len() / 8);
+    desk.write(OBSERVE, params![seen.session, seen.id, now, seen.source.as_str(), met]);
+    fact.call = seen.call;
+    desk.record(fact);
 }
 
 struct Observed(SessionId);

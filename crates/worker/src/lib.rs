@@ -30,8 +30,7 @@ pub fn run() -> ExitCode {
         child::last_words(&info.location().map_or_else(String::new, |at| format!("{}:{}", at.file(), at.line())));
         child::exit(EXIT_PANICKED)
     }));
-    sluice_content::warm();
-    match child::enter() {
+    match child::enter(sluice_content::warm) {
         Ok(inside) => child::exit(if live(inside).is_ok() { EXIT_DONE } else { EXIT_FAULT }),
         Err(error @ WorkerError::NoParent) => {
             eprintln!("error: {error}");

@@ -54,7 +54,7 @@ pub(super) async fn show(copy: &Replica, intake: &Intake, name: &ServiceName, as
         author: sender,
         at: ask.now,
         beside: about.name,
-        reader: Some(Reader { agent: ask.action.agent().clone(), session: ask.session, call: ask.call }),
+        reader: Some(Reader::of(ask)),
         enveloped: false,
     };
     match intake.take_in(&item).await? {

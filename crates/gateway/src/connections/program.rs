@@ -55,7 +55,7 @@ impl ProgramService {
             Some(again) => no.retry_after(again.since(ask.now)),
             None => no,
         })?;
-        let reader = Reader { agent: ask.action.agent().clone(), session: ask.session, call: ask.call };
+        let reader = Reader::of(ask);
         self.taken_in(capability, &given, reader).await
     }
 
@@ -85,7 +85,7 @@ impl ProgramService {
 
     /// A write that happened stays one, whether or not its adapter's words about it can be read.
     async fn told(&self, hold: &Hold, done: Performed) -> Performed {
-        let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+        let reader = Reader::of_write(hold);
         let source = hold.action.capability().as_str();
         let result = match self.taken_in(source, &done.result, reader).await {
             Ok(result) => result,

@@ -81,7 +81,7 @@ impl Connections {
             return Ok(None);
         }
         let mut item = incoming(service, &mail, ask.now);
-        item.reader = Some(Reader { agent: ask.action.agent().clone(), session: ask.session, call: ask.call });
+        item.reader = Some(Reader::of(ask));
         let gw = self.gateway().map_err(|no| *no.refusal)?;
         gw.intake.asked_for(&item, &copied(&mail)).await
     }

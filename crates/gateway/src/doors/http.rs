@@ -8,6 +8,7 @@
 mod agents;
 mod approvals;
 pub(crate) mod calls;
+mod crowd;
 mod dead;
 mod egress;
 mod events;
@@ -47,11 +48,12 @@ use sluice_core::{Span, json};
 use sluice_store::Store;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use self::crowd::{Busy, Crowd};
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
 use crate::config::Size;
@@ -117,14 +119,14 @@ impl Door {
     fn most_connections(&self) -> usize {
         match self.lane {
             Lane::Main => self.gw.config.limits.connections as usize,
-            Lane::Stop => 64,
+            Lane::Stop => 256,
         }
     }
 }
 
 /// Serves a listener until told to stop; then lets requests under way finish.
 pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAcceptor>, mut stop: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(door.most_connections()));
+    let mut crowd = Crowd::new(door.lane, door.most_connections());
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -133,7 +135,7 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
         };
         while connections.try_join_next().is_some() {}
         let Ok((stream, peer)) = accepted else { continue };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(place) = crowd.place().await else {
             // Told why, instead of waiting in a queue that may never move.
             connections.spawn(turn_away(stream));
             continue;
@@ -141,25 +143,28 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
         // Small answers leave at once.
         let _ignored = stream.set_nodelay(true);
         let (door, tls, stop) = (Arc::clone(&door), tls.clone(), stop.clone());
-        connections.spawn(async move {
+        let busy = Busy::default();
+        let at_work = busy.clone();
+        let task = connections.spawn(async move {
             match tls {
                 Some(tls) => {
                     let head = door.gw.config.limits.head_timeout.as_duration();
                     if let Ok(Ok(stream)) = timeout(head, tls.accept(stream)).await {
-                        talk(door, stream, peer, stop).await;
+                        talk(door, stream, peer, stop, at_work).await;
                     }
                 }
-                None => talk(door, stream, peer, stop).await,
+                None => talk(door, stream, peer, stop, at_work).await,
             }
             drop(place);
         });
+        crowd.entered(task, busy);
     }
     let patience = Span::from_secs(10).as_duration();
     let _cut = timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
 }
 
 /// One connection, from its first request to its last.
-async fn talk<S>(door: Arc<Door>, stream: S, peer: SocketAddr, mut stop: watch::Receiver<bool>)
+async fn talk<S>(door: Arc<Door>, stream: S, peer: SocketAddr, mut stop: watch::Receiver<bool>, busy: Busy)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -173,8 +178,12 @@ where
         .keep_alive(true);
     let served = Arc::clone(&door);
     let service = service_fn(move |request| {
-        let door = Arc::clone(&served);
-        async move { Ok::<_, Infallible>(answer(&door, request, peer).await) }
+        let (door, at_work) = (Arc::clone(&served), busy.begin());
+        async move {
+            let answered = answer(&door, request, peer).await;
+            drop(at_work);
+            Ok::<_, Infallible>(answered)
+        }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -241,9 +250,10 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
     let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
     let store = Arc::clone(&door.store);
-    let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw: Arc::clone(gw), store };
+    let (gw, lane) = (Arc::clone(&door.gw), door.lane);
+    let visit = Visit { who, params, query, body, request: id, last_event, idempotency_key, gw, store, lane };
     // Waiting for an outcome is not part of the work, and has its own end.
-    let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
+    let limit = (door.gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
     let done = timeout(limit, (route.handler)(visit)).await.unwrap_or_else(|_| Err(No::new(Code::GatewayUnavailable)));
     if let Err(no) = &done {
         let code = no.refusal.code();

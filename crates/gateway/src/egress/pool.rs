@@ -79,6 +79,12 @@ impl Pool {
         }
     }
 
+    /// Lets go of the lines of a connection: what it may reach has changed.
+    pub(super) fn let_go(&self, connection: &ConnectionName) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|place, _| place.connection != *connection);
+    }
+
     /// Lets go of lines that were idle too long. Gives how many places are left.
     pub(super) fn sweep(&self, now: Span) -> usize {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -41,4 +41,9 @@ impl Versions {
         *seen = (Some(generation), now);
         Ok(Some(changed))
     }
+    /// What was seen could not be passed on: it is new once more, compared with what is known.
+    pub(super) fn once_more(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.0 = seen.0.map(|_| u64::MAX);
+    }
 }

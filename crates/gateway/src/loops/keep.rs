@@ -2,17 +2,19 @@
 //!
 //! Promise: a question whose time is up is a no within a second, what can no longer be undone is forgotten,
 //! every entry is under a signed
-//! checkpoint within five minutes or a thousand entries, and a credential that is old enough is asked for anew.
+//! checkpoint within five minutes or a thousand entries, a credential that is old enough is asked for anew, and a
+//! gateway whose file can no longer be believed ends.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::RollbackState;
+use sluice_store::StoreError;
 use tokio::sync::watch;
 
 use super::tick;
-use crate::gateway::Room;
+use crate::gateway::{Lost, Room};
 use crate::proxies::rotation;
 use crate::{Gateway, No};
 
@@ -46,11 +48,13 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 /// When the database cannot be read or written.
 pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     gw.found_room(room_left(gw));
+    let beat = if round.is_multiple_of(BEAT) { gw.store.beat().await } else { Ok(()) };
+    if let Err(StoreError::Damaged { .. }) = &beat {
+        gw.give_up(Lost::Record);
+    }
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
-    if round.is_multiple_of(BEAT) {
-        gw.store.beat().await?;
-    }
+    beat?;
     for approval in gw.store.expire_approvals(PAGE).await? {
         gw.asked(approval);
         if let Some(card) = gw.store.approval(approval).await? {

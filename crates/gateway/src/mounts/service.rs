@@ -92,7 +92,7 @@ pub struct MountService {
     mount: Mount,
     ground: Arc<Ground>,
     condition: RwLock<Condition>,
-    tools: RwLock<BTreeMap<CapabilityName, Tool>>,
+    tools: RwLock<BTreeMap<CapabilityName, Arc<Tool>>>,
     pins: RwLock<Vec<PinnedTool>>,
     live: watch::Sender<Option<Peer<RoleClient>>>,
     /// How the conversation with it began last, or how it is tried first.
@@ -261,8 +261,8 @@ impl MountService {
 
     /// Takes the tools as they are now. Gives whether anything agents can see is another.
     pub(super) fn settle(&self, tools: Vec<Tool>, pins: Vec<PinnedTool>) -> bool {
-        let next: BTreeMap<CapabilityName, Tool> =
-            tools.into_iter().map(|tool| (tool.spec.name.clone(), tool)).collect();
+        let next: BTreeMap<CapabilityName, Arc<Tool>> =
+            tools.into_iter().map(|tool| (tool.spec.name.clone(), Arc::new(tool))).collect();
         *self.pins.write().unwrap_or_else(PoisonError::into_inner) = pins;
         let mut now = self.tools.write().unwrap_or_else(PoisonError::into_inner);
         let same = now.len() == next.len()
@@ -276,12 +276,12 @@ impl MountService {
         self.live.send_replace(peer);
     }
 
-    fn tool(&self, capability: &CapabilityName) -> Option<Tool> {
+    fn tool(&self, capability: &CapabilityName) -> Option<Arc<Tool>> {
         self.tools.read().unwrap_or_else(PoisonError::into_inner).get(capability).filter(|tool| tool.open).cloned()
     }
 
     /// The tool of an action whose arguments it takes.
-    fn fitting(&self, action: &Action) -> Result<Tool, Refusal> {
+    fn fitting(&self, action: &Action) -> Result<Arc<Tool>, Refusal> {
         let tool = self.tool(action.capability()).ok_or_else(|| self.shut(action.capability()))?;
         if !tool.schema.allows(&Value::Object(action.arguments().clone())) {
             let text = "the arguments do not follow the schema of the tool";
@@ -326,6 +326,10 @@ impl MountService {
         let busy = || before(Refusal::new(Code::MountDown).with_text("the server has too much to do"));
         let _place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
         let peer = self.peer().await.map_err(before)?;
+        // SECURITY: looked at again after the waiting: the server may have changed the tool meanwhile, and been heard.
+        if !self.tool(action.capability()).is_some_and(|now| Arc::ptr_eq(&now, &tool)) {
+            self.fitting(action).map_err(before)?;
+        }
         let arguments: Map<String, Value> = action.arguments().clone();
         let params = CallToolRequestParams::new(tool.tool.clone()).with_arguments(arguments);
         let answered = timeout(self.mount.timeout.as_duration(), peer.call_tool_once(params)).await;
@@ -391,11 +395,7 @@ impl Service for MountService {
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
-        Box::pin(async {
-            let Ask { call, action, session, .. } = ask;
-            let reader = Reader { agent: action.agent().clone(), session: *session, call: *call };
-            self.call(action, reader).await.map_err(|not| not.refusal)
-        })
+        Box::pin(async { self.call(&ask.action, Reader::of(ask)).await.map_err(|not| not.refusal) })
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
@@ -416,7 +416,7 @@ impl Service for MountService {
                 after: None,
                 undo_until: None,
             };
-            let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+            let reader = Reader::of_write(hold);
             match self.call(&hold.action, reader).await {
                 Ok(result) => Ok(done(result)),
                 // It answered, so it did what it does; only its words could not be read.

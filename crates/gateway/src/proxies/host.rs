@@ -28,7 +28,7 @@ pub(super) struct TaskHost {
     pub changed: bool,
     /// Lines for the workspace's log: hashes and lengths, never content.
     pub lines: Vec<Value>,
-    /// The last answer, kept to be hashed if it turns out to be an attack.
+    /// The last answer, or what would have leaked: kept to be hashed if it turns out to be an attack.
     pub last: Option<Bytes>,
     /// Why egress said no, if it did.
     pub refused: Option<EgressNo>,
@@ -45,12 +45,13 @@ impl Host for TaskHost {
         }
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| Cause::MalformedFrame)?;
         let reads = method == Method::GET;
-        let length = body.len();
+        let (length, body) = (body.len(), Bytes::from(body));
+        let leaving = if body.is_empty() { Bytes::from(path.clone()) } else { body.clone() };
         let request = Request {
             method: method.clone(),
             url: format!("{}{path}", self.origin),
             headers,
-            body: body.into(),
+            body,
             follow: false,
             timeout: Some(Span::from_millis(left.as_millis().saturating_sub(self.margin.as_millis()))),
         };
@@ -64,7 +65,10 @@ impl Host for TaskHost {
                 self.last = Some(body.clone());
                 Ok(Reply::Answer { status, headers, body: body.to_vec() })
             }
-            Err(EgressNo::Leak(found)) => Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) }),
+            Err(EgressNo::Leak(found)) => {
+                self.last = Some(leaving);
+                Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) })
+            }
             Err(no) => {
                 self.changed |= !reads && no.may_have_left();
                 let reply = Reply::Refused {
@@ -90,9 +94,13 @@ impl TaskHost {
             Ok(answer) => (Some(answer.status), answer.body.len(), None),
             Err(no) => (None, 0, Some(no.code().as_str())),
         };
-        self.lines.push(json!({
+        let mut line = json!({
             "at": at, "event": "exchange", "method": method.as_str(), "request_bytes": length, "status": status,
             "answer_bytes": bytes, "refused": code,
-        }));
+        });
+        if let (Err(EgressNo::Leak(found)), Some(line)) = (answered, line.as_object_mut()) {
+            line.insert("patterns".into(), json!(found));
+        }
+        self.lines.push(line);
     }
 }

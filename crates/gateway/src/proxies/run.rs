@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{Method, Operation, Output, Proposal, tighten};
+use sluice_core::proxy::{Method, Operation, Output, Proposal, is_summary, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
@@ -277,12 +277,12 @@ impl ProxyService {
 
     fn follows(&self, operation: &Operation, data: &Value) -> bool {
         match (operation.output, &operation.answer) {
-            // A summary has no texts in it but names of fields.
-            (Output::Summary, _) => data.to_string().len() < 64 << 10,
+            // A summary has no texts in it but names of fields, and those are the schema's.
+            (Output::Summary, Some(schema)) => data.to_string().len() < 64 << 10 && is_summary(data, schema),
             (Output::Data, Some(schema)) => {
                 Schema::compile(&tighten(schema, self.declared().trust)).is_ok_and(|schema| schema.allows(data))
             }
-            (Output::Data, None) => false,
+            (Output::Summary | Output::Data, None) => false,
         }
     }
 

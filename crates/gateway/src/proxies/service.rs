@@ -82,7 +82,7 @@ impl ProxyService {
         &self.ground
     }
 
-    pub(super) fn connection(&self) -> &ConnectionName {
+    pub(crate) fn connection(&self) -> &ConnectionName {
         &self.connection
     }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sluice_core::crash::CrashReport;
 use sluice_core::ids::JobId;
-use sluice_core::{Timestamp, proxy};
+use sluice_core::{Span, Timestamp, proxy};
 
 pub use lasting::{KeptSide, NamedDraft, Refused};
 pub use sluice_core::proxy::Exchange;
@@ -27,6 +27,8 @@ pub use sluice_core::proxy::Exchange;
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Most exchanges kept per relation.
 const KEPT: usize = 200;
+/// Drafts that have ended and are kept; twice as many before the oldest go.
+const ENDED: usize = 200;
 /// The states of a draft.
 const IN_PROGRESS: &str = "IN_PROGRESS";
 const SENT: &str = "SENT";
@@ -150,6 +152,7 @@ impl Workspace {
     /// When it cannot be written.
     pub fn remember(&self, relation: &str, exchange: &Exchange) -> io::Result<()> {
         let _turn = self.turn();
+        self.make_room(relation)?;
         let path = self.relation(relation);
         let text = fs::read_to_string(&path).unwrap_or_default();
         if text.lines().count() >= 2 * KEPT {
@@ -171,6 +174,7 @@ impl Workspace {
     /// When it cannot be written.
     pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: Timestamp) -> io::Result<()> {
         let _turn = self.turn();
+        self.thin_out()?;
         let (state, operation, at) = (IN_PROGRESS.into(), operation.to_owned(), at.to_string());
         let draft = Draft { state, operation, at, arguments, name: None };
         whole(&self.draft_path(task), &serde_json::to_vec_pretty(&draft)?)
@@ -224,6 +228,19 @@ impl Workspace {
         Ok(marked)
     }
 
+    /// Forgets the oldest drafts that have ended, once there are many: whoever starts a task reads what is there.
+    fn thin_out(&self) -> io::Result<()> {
+        let paths = files(&self.path().join("drafts"));
+        if paths.len() < 2 * ENDED {
+            return Ok(());
+        }
+        let read = |path: PathBuf| read_draft(&path).filter(|draft| draft.state != IN_PROGRESS).map(|d| (d.at, path));
+        let mut ended: Vec<(String, PathBuf)> = paths.into_iter().filter_map(read).collect();
+        ended.sort();
+        let many = ended.len().saturating_sub(ENDED);
+        ended.iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+    }
+
     fn mark(&self, path: &Path, state: &str) -> io::Result<()> {
         let Some(mut draft) = read_draft(path) else { return Ok(()) };
         draft.state = state.to_owned();
@@ -251,8 +268,13 @@ impl Workspace {
         let next = self.good().with_extension("next");
         remove(&next)?;
         copy(&self.path(), &next)?;
-        remove(&self.good())?;
-        fs::rename(&next, self.good())
+        put_in_place(&next, &self.good())
+    }
+
+    /// Whether a good copy is kept.
+    #[must_use]
+    pub fn has_good(&self) -> bool {
+        self.good().is_dir()
     }
 
     /// Sets the workspace aside as evidence and brings back the last good copy. Gives the archive's name.
@@ -262,9 +284,14 @@ impl Workspace {
     pub fn archive(&self, at: Timestamp) -> io::Result<String> {
         let _turn = self.turn();
         private_dir(&self.archives())?;
-        let name = at.to_string().replace(':', "-");
+        // Two may be set aside at one moment.
+        let names = (0..).map(|later| (at + Span::from_millis(later)).to_string().replace(':', "-"));
+        let name = names.take(1_000).find(|name| !self.archives().join(name).exists()).unwrap_or_default();
         fs::rename(self.path(), self.archives().join(&name))?;
-        self.bring_back(None)?;
+        if self.has_good() {
+            self.bring_back(None)?;
+        }
+        self.folders()?;
         // What was in progress when the copy was made is in progress no more.
         self.abandon_where(|_| true)?;
         Ok(name)
@@ -273,7 +300,7 @@ impl Workspace {
     /// Brings back the last good copy, or an archive by name. What is there now is replaced.
     ///
     /// # Errors
-    /// When there is no such archive, or it cannot be copied.
+    /// When there is no such copy, or it cannot be copied.
     pub fn restore(&self, archive: Option<&str>) -> io::Result<()> {
         let _turn = self.turn();
         self.bring_back(archive)
@@ -286,15 +313,13 @@ impl Workspace {
                 let known = known.then(|| self.archives().join(name));
                 known.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such archive"))?
             }
-            None => self.good(),
+            None if self.has_good() => self.good(),
+            None => return Err(io::Error::new(io::ErrorKind::NotFound, "no good copy is kept yet")),
         };
         let next = self.root.join(".next").join(&self.name);
         remove(&next)?;
-        if from.exists() {
-            copy(&from, &next)?;
-            remove(&self.path())?;
-            fs::rename(&next, self.path())?;
-        }
+        copy(&from, &next)?;
+        put_in_place(&next, &self.path())?;
         self.folders()
     }
 
@@ -364,6 +389,23 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a folder the place of another, which is removed. At no moment there is neither.
+fn put_in_place(next: &Path, place: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    if !place.exists() {
+        return fs::rename(next, place);
+    }
+    match renameat_with(CWD, next, CWD, place, RenameFlags::EXCHANGE) {
+        Ok(()) => remove(next),
+        // A file system that cannot do it at once.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            remove(place)?;
+            fs::rename(next, place)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Copies folders and plain files; nothing else is expected here, and nothing else is followed.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     private_dir(to)?;
@@ -412,6 +454,50 @@ mod tests {
         workspace.remember("../../etc/passwd", &exchange(1)).unwrap();
         assert_eq!(workspace.recent("../../etc/passwd", 5), [exchange(1)]);
         assert_eq!(files(&workspace.path().join("relations")).len(), 2, "who, and what was exchanged");
+    }
+
+    #[test]
+    fn drafts_that_ended_long_ago_are_forgotten_and_those_in_progress_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        let task = |n: usize| JobId::from_bits(n as u128);
+        for n in 0..2 * ENDED + 1 {
+            let at = NOW + Span::from_secs(n as u64);
+            workspace.draft(task(n), "reply", json!({}), at).unwrap();
+            if n != 3 {
+                workspace.sent(task(n)).unwrap();
+            }
+        }
+        let left = workspace.drafts();
+        assert_eq!(left.len(), ENDED + 2, "the newest that ended, the one in progress, and the one just begun");
+        assert_eq!(left.iter().filter(|(_, draft)| draft.state == IN_PROGRESS).count(), 1);
+        assert!(workspace.draft_path(task(2 * ENDED)).exists() && !workspace.draft_path(task(4)).exists());
+    }
+
+    #[test]
+    fn without_a_good_copy_nothing_is_restored_and_an_archive_leaves_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        workspace.remember("ana", &exchange(1)).unwrap();
+        assert_eq!(workspace.restore(None).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let (one, other) = (workspace.archive(NOW).unwrap(), workspace.archive(NOW).unwrap());
+        assert_ne!(one, other, "two at one moment");
+        assert_eq!(workspace.recent("ana", 5), []);
+        workspace.restore(Some(&one)).unwrap();
+        assert_eq!(workspace.recent("ana", 5), [exchange(1)]);
+    }
+
+    #[test]
+    fn a_folder_takes_the_place_of_another_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (next, place) = (folder.path().join("next"), folder.path().join("place"));
+        for round in ["one", "two"] {
+            fs::create_dir(&next).unwrap();
+            fs::write(next.join(round), "").unwrap();
+            put_in_place(&next, &place).unwrap();
+            assert!(place.join(round).exists() && !next.exists());
+            assert_eq!(files(&place).len(), 1);
+        }
     }
 
     #[test]

@@ -49,6 +49,8 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         door: Some(known.door()),
         findings: None,
         origins: (!asked.targets().is_empty()).then(|| origins(asked.targets()).to_string()),
+        kept: None,
+        observed: Vec::new(),
     }
 }
 
@@ -78,12 +80,13 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
     if no.recorded || no.refusal.code().room() == "store" {
         return no;
     }
+    let kept = no.wanted.as_deref().filter(|wanted| wanted.may_be_kept(gw));
     let entry = Closed {
         call: trace.call,
         agent: trace.agent.clone(),
         session: trace.session,
         capability: trace.capability.clone(),
-        digest: None,
+        digest: kept.map(|wanted| wanted.action.digest()),
         tier: (no.refusal.code() == Code::PolicyBlocked).then_some(Tier::Blocked),
         policy: gw.policy.get().version().to_owned(),
         rule: no.rule.clone(),
@@ -92,7 +95,9 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         notify: no.findings.as_deref().map(|findings| alert(gw, trace, findings)),
         findings: no.findings.as_deref().cloned(),
         door: Some(trace.door),
-        origins: None,
+        origins: kept.and_then(|wanted| wanted.origins.clone()),
+        kept: kept.map(|wanted| wanted.action.clone()),
+        observed: Vec::new(),
     };
     match close(gw, entry).await {
         Ok(()) => no,

@@ -27,7 +27,7 @@ pub(crate) fn pulled(gw: &Gateway, checked: &Checked) -> Option<HoldId> {
 /// When there is no such write of this agent at this service, or it is too late.
 pub(crate) async fn pull(gw: &Gateway, checked: &Checked, write: HoldId) -> Result<Answer, No> {
     let (known, action) = (checked.known(), checked.action());
-    let wanted = gw.store.hold(write).await?;
+    let wanted = gw.stop_lane().hold(write).await?;
     // SECURITY: to a stranger the write does not exist, rather than being forbidden.
     if !wanted.is_some_and(|wanted| wanted.agent() == known.agent() && wanted.service == *checked.service()) {
         return Err(No::new(Code::HoldNotFound));
@@ -50,6 +50,8 @@ pub(crate) async fn pull(gw: &Gateway, checked: &Checked, write: HoldId) -> Resu
         door: Some(known.door()),
         findings: None,
         origins: None,
+        kept: None,
+        observed: Vec::new(),
     };
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result: json!({"buffer_id": stopped.id, "status": "cancelled"}) })

@@ -73,10 +73,11 @@ async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> 
         // A read a person had to allow: it has no state to go back to and can be repeated.
         let Armed::Permit(permit, _) = arm(gw, hold, Prepared::default()).await? else { return Ok(Outcome::GivenBack) };
         drop(permit);
-        let ask = Ask { call: hold.call, action: hold.action.clone(), session: hold.session, now: gw.now() };
+        let (call, action, session) = (hold.call, hold.action.clone(), hold.session);
+        let ask = Ask { call, action, session, now: gw.now(), notes: None };
         let given = match service.read(&ask).await {
             Ok(result) if service.outside() => {
-                let reader = Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call };
+                let reader = Reader::of_write(hold);
                 gw.intake.note(&reader, hold.action.capability().as_str(), &result).await.map(|()| result)
             }
             other => other,

@@ -18,6 +18,7 @@ use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
 use sluice_store::{Rate, Session};
 
 use super::origin::{self, Sourced};
+use super::refused::Wanted;
 use super::schema::Checked;
 use crate::services::CHECKED;
 use crate::{Gateway, No};
@@ -70,6 +71,7 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
         let mut no = No::from(Refusal::new(Code::PolicyBlocked).with_text(&words));
         no.rule = rule;
         no.call = Some(checked.known().call());
+        no.wanted = Some(Box::new(Wanted::new(checked.action().clone(), &targets)));
         return Err(no);
     }
     Ok(Judged { checked, targets, policy, tier, rule, rates, why })

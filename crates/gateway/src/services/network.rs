@@ -107,7 +107,7 @@ impl Network {
             author: target.host().to_owned(),
             at: self.clock.now(),
             beside: Some(lines.join("\n")),
-            reader: Some(Reader { agent: hold.agent().clone(), session: hold.session, call: hold.call }),
+            reader: Some(Reader::of_write(hold)),
             enveloped: false,
         };
         match self.intake.take_in(&item).await {

@@ -13,9 +13,9 @@ use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
-use sluice_store::{Item, Shelf, StateSet, Store, StoreError};
+use sluice_store::{Item, LONGEST_VALUE, Shelf, StateSet, Store, StoreError};
 
-use self::watch::Subscriptions;
+use self::watch::{Reach, Subscriptions};
 use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
 use crate::config;
 use crate::value::put;
@@ -28,6 +28,12 @@ pub use watch::{KeyChange, KeyChanges};
 const LONGEST_KEY: usize = 512;
 /// Most keys in one list.
 const PAGE: u32 = 1_000;
+/// Values of one answer, in bytes, beyond which no further one begins.
+const PAGE_BYTES: u64 = 4 << 20;
+/// How many values are read at once: what an answer holds is bounded by their size, not by their number.
+const STEP: u32 = 16;
+/// Most keys that a subscription looks at.
+const WATCHED: usize = 10_000;
 
 /// What agents keep.
 #[derive(Debug)]
@@ -76,8 +82,48 @@ impl State {
     /// When the database cannot be read.
     pub async fn changes(&self, agent: &AgentName, id: &str, after: u64) -> Result<Option<KeyChanges>, StoreError> {
         let Some(prefix) = self.subscriptions.prefix(agent, id) else { return Ok(None) };
-        let items = self.store.state_list(Shelf::Shared, prefix, None, PAGE).await?;
-        Ok(self.subscriptions.look(id, &items, after))
+        let (items, reach) = self.watched(&prefix).await?;
+        Ok(self.subscriptions.look(id, (&items, reach), after))
+    }
+
+    /// The shared keys below a prefix, as far as a subscription looks, and whether that is all of them.
+    async fn watched(&self, prefix: &str) -> Result<(Vec<Item>, Reach), StoreError> {
+        let mut items: Vec<Item> = Vec::new();
+        while items.len() < WATCHED {
+            let after = items.last().map(|item| item.key.clone());
+            let page = self.store.state_list(Shelf::Shared, prefix.to_owned(), after, PAGE).await?;
+            let is_last = page.len() < PAGE as usize;
+            items.extend(page);
+            if is_last {
+                return Ok((items, Reach::All));
+            }
+        }
+        Ok((items, Reach::Part))
+    }
+
+    /// Values below a prefix, page by page until there are enough, and whether there are more.
+    async fn values(
+        &self,
+        shelf: &Shelf,
+        prefix: &str,
+        mut after: Option<String>,
+    ) -> Result<(Vec<Item>, bool), StoreError> {
+        let (mut items, mut bytes): (Vec<Item>, u64) = (Vec::new(), 0);
+        loop {
+            let page = self.store.state_query(shelf.clone(), prefix.to_owned(), after.take(), STEP).await?;
+            let is_last = page.len() < STEP as usize;
+            for item in page {
+                if items.len() >= PAGE as usize || bytes >= PAGE_BYTES {
+                    return Ok((items, true));
+                }
+                bytes = bytes.saturating_add(item.size);
+                items.push(item);
+            }
+            if is_last {
+                return Ok((items, false));
+            }
+            after = items.last().map(|item| item.key.clone());
+        }
     }
 
     /// Ends a subscription of this agent; whether there was one.
@@ -107,26 +153,34 @@ impl State {
                 Ok(told(shelf, item))
             }
             "list" => {
-                let prefix = text("prefix").unwrap_or_default().to_owned();
-                let items = self.store.state_list(shelf.clone(), prefix, None, PAGE).await.map_err(store)?;
+                let (prefix, after) = (text("prefix").unwrap_or_default().to_owned(), text("after").map(str::to_owned));
+                let mut items = self.store.state_list(shelf.clone(), prefix, after, PAGE + 1).await.map_err(store)?;
+                let is_cut = items.len() > PAGE as usize;
+                items.truncate(PAGE as usize);
                 let used = self.store.state_usage(shelf.clone()).await.map_err(store)?;
-                Ok(listed(shelf, &items, used))
+                let mut told = listed(shelf, &items, used);
+                put(&mut told, "truncated", is_cut);
+                Ok(told)
             }
             "watch" => {
                 let prefix = text("prefix").unwrap_or_default().to_owned();
-                let items = self.store.state_list(shelf.clone(), prefix.clone(), None, PAGE).await.map_err(store)?;
+                let (items, reach) = self.watched(&prefix).await.map_err(store)?;
+                if reach == Reach::Part {
+                    let text = format!("more than {WATCHED} keys begin with this; watch a longer prefix");
+                    return Err(Refusal::new(Code::FilesTooManyWatches).with_text(&text));
+                }
                 let id = format!("watch_{:032x}", ask.call.bits());
                 self.subscriptions.begin(ask.action.agent(), id.clone(), prefix.clone(), &items)?;
                 Ok(json!({"subscription_id": id, "prefix": prefix}))
             }
             "query" => {
-                let prefix = text("prefix").unwrap_or_default().to_owned();
-                let items = self.store.state_query(shelf.clone(), prefix, PAGE).await.map_err(store)?;
+                let (prefix, after) = (text("prefix").unwrap_or_default(), text("after").map(str::to_owned));
+                let (items, is_cut) = self.values(shelf, prefix, after).await.map_err(store)?;
                 let entries: Vec<Value> = items
                     .iter()
                     .map(|item| json!({"key": item.key, "value": value_of(item), "version": item.version}))
                     .collect();
-                Ok(json!({"count": entries.len(), "entries": entries}))
+                Ok(json!({"count": entries.len(), "entries": entries, "truncated": is_cut}))
             }
             "history" => {
                 let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(100).clamp(1, 100);
@@ -244,6 +298,13 @@ impl Service for State {
     fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let wanted = wanted(action, session)?;
+            // What can only be refused is refused before it is held: a dead letter would call people for nothing.
+            if ["set", "delete"].contains(&wanted.verb) {
+                wanted.key()?;
+            }
+            if wanted.arguments.get("value").is_some_and(|value| value.to_string().len() > LONGEST_VALUE) {
+                return Err(Refusal::new(Code::StateQuota).with_text("a value has at most 1 MiB, written as JSON"));
+            }
             let Some(expected) = wanted.arguments.get("expected_version").and_then(Value::as_u64) else {
                 return Ok(());
             };

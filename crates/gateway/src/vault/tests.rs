@@ -230,3 +230,116 @@ async fn a_key_file_is_left_for_a_passphrase_and_for_a_credential() {
     let vault = place.open_with(credential, None).await.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(take(&vault, "crm", "network.x", "a.example").await.unwrap(), b"hunter2hunter2");
 }
+
+#[tokio::test]
+async fn a_secret_that_does_not_open_hides_no_other_from_the_leak_scan() {
+    let mut place = Place::new();
+    let vault = place.open().await;
+    for secret in ["a", "b", "c"] {
+        vault.set(&name(secret), value(&format!("value-of-{secret}"), Some("a.example")), ana()).await.unwrap();
+    }
+    spoil(&vault, &place, "b").await;
+    let live = vault.live().await.unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<&str> = live.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "c"]);
+}
+
+/// Puts a version into the database that does not open as what it claims to be.
+async fn spoil(vault: &Vault, place: &Place, secret: &str) {
+    let (row, sealed) = vault.store.secret(name(secret)).await.unwrap().unwrap();
+    let own = sealed.into_iter().next().unwrap();
+    let put = PutSecret {
+        name: row.name,
+        id: row.id,
+        kind: row.kind,
+        scope: row.scope,
+        version: 2,
+        root: own.root,
+        wrapped: own.wrapped,
+        sealed: own.sealed,
+        keep_old_until: place.clock.now(),
+        by: ana(),
+    };
+    vault.store.put_secret(put).await.unwrap();
+}
+
+async fn withhold(vault: &Vault, place: &Place, id: u128) -> FindingId {
+    let id = FindingId::from_bits(id);
+    let finding = sluice_store::Finding {
+        id,
+        found_at: place.clock.now(),
+        service: sluice_core::ServiceName::new("gmail").unwrap(),
+        source: "a mail".into(),
+        author: "mallory".into(),
+        agent: None,
+        session: None,
+        call: None,
+        score: 900,
+        threshold: 500,
+        notes: "[]".into(),
+        bytes: 9,
+        hash: [7; 32],
+        content: vault.lock_away(id, b"what it says").unwrap_or_else(|error| panic!("{error}")),
+        released: None,
+        until: place.clock.now() + Span::from_hours(72),
+    };
+    vault.store.withhold(finding, sluice_core::ids::MessageId::from_bits(id.bits())).await.unwrap();
+    id
+}
+
+async fn withheld_opens(vault: &Vault, id: FindingId) -> bool {
+    let found = vault.store.finding(id).await.unwrap().unwrap();
+    vault.bring_out(id, &found.content).is_ok_and(|content| content == b"what it says")
+}
+
+/// Everything a change of the key does up to its commit, and nothing after it.
+async fn cut_off_after_the_commit(vault: &Vault, to: &RootKey) {
+    let from = vault.fingerprint();
+    let salt = vault.store.vault_root().await.unwrap().unwrap().salt;
+    let proof = to.proof(vault.entropy.as_ref()).unwrap();
+    let to = VaultRoot { root: to.fingerprint(), salt, proof };
+    vault.store.rekey_vault(Rekey { from, to, wrapped: Vec::new(), by: ana() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn withheld_items_follow_a_key_whose_change_was_cut_off_after_its_commit() {
+    let mut place = Place::new();
+    let vault = place.open().await;
+    let id = withhold(&vault, &place, 1).await;
+    assert!(withheld_opens(&vault, id).await);
+    let to = RootKey::generate(&SeededEntropy::new(77));
+    root::write(&place.path("root.key.next"), &to).unwrap();
+    cut_off_after_the_commit(&vault, &to).await;
+    drop(vault);
+    let vault = place.open().await;
+    assert_eq!(vault.fingerprint(), to.fingerprint());
+    assert!(withheld_opens(&vault, id).await, "the old key is gone from the disk: this was the last chance");
+    assert!(!place.path("root.key.next").exists());
+    // And by the way of a new kind of key, with the old one still named.
+    let phrase = Source::Passphrase(place.private("phrase", "correct horse battery staple\n"));
+    let salt = vault.store.vault_root().await.unwrap().unwrap().salt;
+    let to = phrase.read(&salt).unwrap_or_else(|why| panic!("{why}"));
+    cut_off_after_the_commit(&vault, &to).await;
+    drop(vault);
+    let old = place.key();
+    let vault = place.open_with(phrase, Some(old)).await.unwrap_or_else(|error| panic!("{error}"));
+    assert!(withheld_opens(&vault, id).await);
+}
+
+#[tokio::test]
+async fn the_only_copy_of_the_key_in_force_is_never_removed() {
+    let mut place = Place::new();
+    let vault = place.open().await;
+    vault.set(&name("crm"), value("hunter2hunter2", Some("a.example")), ana()).await.unwrap();
+    let before = fs::read(place.path("root.key")).unwrap();
+    let now = vault.rekey(ana()).await.unwrap();
+    // As if the new file could not be given its name.
+    fs::rename(place.path("root.key"), place.path("root.key.next")).unwrap();
+    place.private("root.key", std::str::from_utf8(&before).unwrap());
+    // The next change does not get far: something in the vault does not open.
+    spoil(&vault, &place, "crm").await;
+    assert!(matches!(vault.rekey(ana()).await, Err(VaultError::Tampered)));
+    drop(vault);
+    let vault = place.open().await;
+    assert_eq!(vault.fingerprint(), now);
+}

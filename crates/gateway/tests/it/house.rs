@@ -33,10 +33,12 @@ use sluice_testkit::postgres::Database;
 pub struct HouseIds {
     clock: ManualClock,
     random: SeededEntropy,
+    run_out: Arc<AtomicBool>,
 }
 
 impl sluice_core::Ids for HouseIds {
     fn mint(&self) -> u128 {
+        assert!(!self.run_out.load(Ordering::SeqCst), "the ids have run out, as this test wants it");
         let millis = u128::try_from(self.clock.now().as_millis()).unwrap();
         let mut random = [0; 16];
         self.random.fill(&mut random);
@@ -126,6 +128,7 @@ pub struct HouseOn<G: Ground> {
     pub inbox_key: String,
     release: Option<Release>,
     asleep: AtomicBool,
+    run_out: Arc<AtomicBool>,
     world: World,
     database: Option<Database>,
     ground: PhantomData<G>,
@@ -171,7 +174,8 @@ impl<G: Ground> HouseOn<G> {
         );
         fs::write(root.join("sluice.yaml"), config).unwrap();
         let clock = ManualClock::default();
-        let ids = HouseIds { clock: clock.clone(), random: SeededEntropy::new(8) };
+        let run_out = Arc::new(AtomicBool::new(false));
+        let ids = HouseIds { clock: clock.clone(), random: SeededEntropy::new(8), run_out: Arc::clone(&run_out) };
         let world = World {
             clock: Arc::new(clock.clone()),
             ids: Arc::new(ids),
@@ -200,6 +204,7 @@ impl<G: Ground> HouseOn<G> {
             inbox_key,
             release,
             asleep: AtomicBool::new(false),
+            run_out,
             world,
             database,
             ground: PhantomData,
@@ -261,6 +266,11 @@ impl<G: Ground> HouseOn<G> {
         loops::start(&self.gw, "0.0.0").await.unwrap();
         self.release = Some(Release::new(&self.gw));
         self
+    }
+
+    /// From now on whoever wants an id panics.
+    pub fn run_out_of_ids(&self) {
+        self.run_out.store(true, Ordering::SeqCst);
     }
 
     /// The agent's folder.

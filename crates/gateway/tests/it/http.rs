@@ -21,7 +21,7 @@ use super::house::{House, Plan};
 pub(crate) struct Open {
     pub(crate) house: House,
     pub(crate) main: SocketAddr,
-    stop: SocketAddr,
+    pub(crate) stop: SocketAddr,
     ends: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -45,6 +45,13 @@ impl Answer {
 }
 
 pub(crate) async fn open(plan: Plan) -> Open {
+    let mut open = doors(plan).await;
+    open.tasks.spawn(sluice_gateway::loops::events::run(Arc::clone(&open.house.gw), open.ends.subscribe()));
+    open
+}
+
+/// The same with nothing in it that reads the database by itself.
+pub(crate) async fn doors(plan: Plan) -> Open {
     let house = House::new(plan).await;
     let (ends, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -55,7 +62,6 @@ pub(crate) async fn open(plan: Plan) -> Open {
         let gw: Arc<Gateway> = Arc::clone(&house.gw);
         tasks.spawn(serve(Door::new(gw, lane).unwrap(), listener, None, stopped.clone()));
     }
-    tasks.spawn(sluice_gateway::loops::events::run(Arc::clone(&house.gw), stopped));
     Open { house, main: addresses[0], stop: addresses[1], ends, tasks }
 }
 
@@ -517,6 +523,38 @@ async fn a_parameter_nobody_knows_is_refused_and_not_passed_over() {
     let answer = ask(open.main, "GET", "/v1/approvals?statsu=pending", &open.house.operator_token, None).await;
     assert_eq!(answer.status, 422, "{answer:?}");
     assert!(answer.body.contains("`statsu`") && answer.body.contains("state"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_change_that_a_room_refuses_is_refused_as_a_call_would_be() {
+    let agent = "rules:\n  - {capability: filesystem.delete, tier: approval_required}\n".into();
+    let open = open(Plan { agent, ..Plan::default() }).await;
+    std::fs::write(open.house.path("a"), "x").unwrap();
+    let call = json!({"capability": "filesystem.delete", "arguments": {"path": open.house.path("a")}});
+    let asked = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await.json();
+    let path = format!("/v1/approvals/{}/decision", asked["approval_id"].as_str().unwrap());
+    for (arguments, code) in [
+        (json!({"path": "/etc/passwd"}), "filesystem.out_of_scope"),
+        (json!({"path": open.house.path("a"), "more": 1}), "schema.unknown_argument"),
+        (json!([]), "schema.not_an_object"),
+    ] {
+        let changed = json!({"decision": "modify", "arguments": arguments});
+        let answer = ask(open.main, "POST", &path, &open.house.operator_token, Some(&changed)).await;
+        assert_eq!(answer.code(), code, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_made_within_bounds_or_not_at_all() {
+    let open = open(Plan::default()).await;
+    for body in [
+        json!({"agent": "clerk", "label": "x".repeat(101)}),
+        json!({"agent": "clerk", "ttl_s": 0}),
+        json!({"agent": "clerk", "ttl_s": 9_007_199_254_740_991_u64}),
+    ] {
+        let answer = ask(open.main, "POST", "/v1/keys", &open.house.operator_token, Some(&body)).await;
+        assert_eq!(answer.code(), "door.parameter", "{answer:?}");
+    }
 }
 
 #[tokio::test]

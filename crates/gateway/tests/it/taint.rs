@@ -61,7 +61,7 @@ async fn show(house: &House, session: Option<SessionId>, service: &str, text: &s
         author: "someone".into(),
         at: house.gw.now(),
         beside: None,
-        reader: Some(Reader { agent: clerk(), session, call: CallId::from_bits(1) }),
+        reader: Some(Reader { agent: clerk(), session, call: CallId::from_bits(1), notes: None }),
         enveloped: false,
     };
     house.gw.intake.take_in(&item).await.unwrap()

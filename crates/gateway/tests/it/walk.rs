@@ -166,6 +166,35 @@ async fn a_retry_with_the_same_key_is_the_same_call() {
 }
 
 #[tokio::test]
+async fn a_retry_hears_the_first_answer_though_the_call_could_not_be_made_any_more() {
+    let mut house = House::new(Plan::default()).await;
+    std::fs::write(house.path("a"), "x").unwrap();
+    let wishes = [
+        json!({"capability": "filesystem.move", "arguments": {"source": house.path("a"), "destination": house.path("b")}}),
+        json!({"capability": "filesystem.copy", "arguments": {"source": house.path("b"), "destination": house.path("c")}}),
+        json!({"capability": "filesystem.delete", "arguments": {"path": house.path("b")}}),
+        json!({"capability": "state.shared.set", "arguments": {"key": "k", "value": 1, "expected_version": 0}}),
+    ];
+    for (n, mut wish) in wishes.into_iter().enumerate() {
+        (wish["wait_ms"], wish["idempotency_key"]) = (0.into(), format!("key-{n}").into());
+        house.wish(wish.clone()).await.unwrap();
+        house.let_go().await;
+        // Its own effect stands in the way of a second one.
+        let Answer::Done { call, .. } = house.wish(wish.clone()).await.unwrap() else { panic!("{wish}") };
+        let mut other = wish.clone();
+        other["idempotency_key"] = "another".into();
+        assert!(house.wish(other).await.is_err(), "under another key it is another call: {wish}");
+        // So do rules that came later.
+        std::fs::write(house.folder.path().join("policies/org.yaml"), "defaults: {tier: blocked}\n").unwrap();
+        sluice_gateway::loops::policy::reload(&house.gw, crate::house::ana()).await.unwrap();
+        let Answer::Done { call: again, .. } = house.wish(wish.clone()).await.unwrap() else { panic!("{wish}") };
+        assert_eq!(call, again);
+        std::fs::write(house.folder.path().join("policies/org.yaml"), "defaults: {tier: autonomous}\n").unwrap();
+        sluice_gateway::loops::policy::reload(&house.gw, crate::house::ana()).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_identical_call_moments_later_must_be_meant() {
     let house = House::new(Plan::default()).await;
     let mut wish = json!({

@@ -75,7 +75,8 @@ impl Alerts {
                 let ask = Ask::get("/v1/alerts")
                     .with("open", open.then_some(true))
                     .with("severity", severity)
-                    .with("agent", agent);
+                    .with("agent", agent)
+                    .stops();
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }

@@ -108,7 +108,7 @@ impl Approvals {
         match self.verb {
             Verb::List { agent, state, listing } => {
                 let state = Some(state).filter(|state| state != "all");
-                let ask = Ask::get("/v1/approvals").with("agent", agent).with("state", state);
+                let ask = Ask::get("/v1/approvals").with("agent", agent).with("state", state).stops();
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
@@ -186,7 +186,7 @@ fn wait(client: &Client, id: &str, timeout: Option<Span>) -> Result<Value, Failu
 fn follow(client: &Client, screen: &Screen, json: bool) -> Result<Exit, Failure> {
     let mut stream = client.listen(Some("approval.*,hold.*"), None).ok();
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let ask = Ask::get("/v1/approvals").with("state", Some("pending"));
+    let ask = Ask::get("/v1/approvals").with("state", Some("pending")).stops();
     loop {
         let list = client.list(&ask, 500)?;
         // The oldest first: it has waited longest.

@@ -34,6 +34,9 @@ pub(crate) struct Call {
     /// Arguments as a JSON object; `-` reads them from standard input
     #[arg(long, value_name = "JSON", default_value = "{}")]
     input: String,
+    /// At this account of the service
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
     /// In this session
     #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
@@ -64,6 +67,7 @@ impl Call {
             reach,
             capability,
             input,
+            account: None,
             session: None,
             key: None,
             reason: None,
@@ -90,7 +94,7 @@ impl Call {
         let client = self.reach.client(Whose::Agent)?;
         let first = self.wait.map(|wait| wait.min(LONGEST));
         let body = json!({
-            "capability": self.capability, "arguments": arguments, "session_id": self.session,
+            "capability": self.capability, "arguments": arguments, "account": self.account, "session_id": self.session,
             "idempotency_key": self.key, "reason": self.reason, "wait_ms": first.map(Span::as_millis),
             "mode": if self.check { "check" } else { "execute" }, "allow_duplicate": self.allow_duplicate,
         });

@@ -106,7 +106,7 @@ fn asks(mut filter: Filter) -> (Option<Ask>, Option<(Ask, Vec<String>)>) {
     let ended = if any { ENDED.map(str::to_owned).to_vec() } else { ended };
     let refused = (!ended.is_empty()).then_some((refused, ended));
     filter.state = (!held.is_empty()).then(|| held.join(","));
-    let held = (any || !held.is_empty()).then(|| filter.ask("/v1/calls"));
+    let held = (any || !held.is_empty()).then(|| filter.ask("/v1/calls").stops());
     (held, refused)
 }
 

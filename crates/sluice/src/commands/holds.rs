@@ -140,7 +140,7 @@ impl Holds {
         let client = self.reach.operator()?;
         match self.verb {
             Verb::List { filter, listing } => {
-                let ask = filter.ask("/v1/holds");
+                let ask = filter.ask("/v1/holds").stops();
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }

@@ -91,7 +91,8 @@ impl Init {
         screen.note(format_args!(
             "next:\n  1. look at {0}/policies and try: sluice policy check {0}/policies\n  \
              2. check this machine: sluice doctor --config {0}/{FILE}\n  \
-             3. give the agent its key, and move it off this machine or delete the file",
+             3. start it: sluice serve --config {0}/{FILE}\n  \
+             4. give the agent its key, and move it off this machine or delete the file",
             dir.display()
         ));
         Ok(Exit::Ok)

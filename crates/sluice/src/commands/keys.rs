@@ -139,7 +139,7 @@ impl Keys {
                 let id = client.id(Kind::Keys, &id)?;
                 let body = json!({"overlap_s": overlap.as_secs(), "ttl_s": made.ttl.map(Span::as_secs)});
                 let exit = made.hand_over(&client, screen, &Ask::post(format!("/v1/keys/{id}/rotate")).body(body))?;
-                screen.note(format_args!("the old key works for another {overlap}"));
+                screen.note(format_args!("the old key works for another {overlap} at most"));
                 Ok(exit)
             }
             Verb::Revoke { ids, json } => watch::each(screen, &ids, |typed| {

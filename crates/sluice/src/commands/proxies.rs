@@ -121,6 +121,9 @@ enum Verb {
     },
 }
 
+/// Most crashes that are looked through for one.
+const CRASHES: usize = 10_000;
+
 #[derive(Debug, Args)]
 struct One {
     /// Its name
@@ -218,7 +221,7 @@ fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Fail
 }
 
 fn crash(client: &Client, screen: &Screen, name: &str, id: &str) -> Result<Exit, Failure> {
-    let found = client.ask(&Ask::get(path(name, "/crashes")))?;
+    let found = client.list(&Ask::get(path(name, "/crashes")), CRASHES)?;
     let reports: Vec<&Value> = entries(&found).iter().filter_map(|task| task.get("crash")).collect();
     let whole = reports.iter().find(|report| text(report, "crash_id") == id).copied();
     let mut fitting = reports.into_iter().filter(|report| text(report, "crash_id").starts_with(id));

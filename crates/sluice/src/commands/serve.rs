@@ -192,6 +192,11 @@ fn not_opened(error: OpenError, screen: &Screen) -> Failure {
 }
 
 fn not_served(error: ServeError) -> Failure {
+    if let ServeError::Lost(why) = &error {
+        return Failure::new(Exit::Failed, "the gateway could not go on")
+            .why(why.to_string())
+            .hint("what was acknowledged is kept; look at the disk (sluice doctor), then start it again");
+    }
     let failure = Failure::new(Exit::Failed, "the gateway cannot serve").why(error.to_string());
     match error {
         ServeError::Listen { why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => failure

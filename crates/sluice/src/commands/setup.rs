@@ -5,7 +5,7 @@
 //! nobody else has changed the file, it is what it was, byte for byte.
 
 pub(crate) mod block;
-mod members;
+pub(crate) mod members;
 pub(crate) mod recipes;
 
 use std::fs;

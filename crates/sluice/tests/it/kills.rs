@@ -133,7 +133,8 @@ fn settle(place: &Place, sent: &mut BTreeMap<String, Sent>) {
 }
 
 /// Waits until nothing is on its way any more, also of writes whose client never got an answer. What was proven
-/// absent more than once waits for its next attempt longer than a test should: that it is scheduled is enough.
+/// absent more than once waits for its next attempt longer than a test should: that it is scheduled is enough. On a slow
+/// machine, kills can use up every attempt of a write: then people find it among the dead letters.
 fn drain(place: &Place) {
     let mut left = Value::Null;
     for _ in 0..160 {
@@ -144,8 +145,8 @@ fn drain(place: &Place) {
         }
         pause(Duration::from_millis(500));
     }
-    let only_scheduled = left.as_object().is_some_and(|left| left.keys().all(|state| state == "ready"));
-    assert!(only_scheduled, "neither done nor scheduled: {left}");
+    let seen = |state: &String| ["ready", "dead"].contains(&state.as_str());
+    assert!(left.as_object().is_some_and(|left| left.keys().all(seen)), "neither done, scheduled nor given up: {left}");
 }
 
 /// The record has every write that was done, and verifies from its first entry to its last.
@@ -186,6 +187,8 @@ fn judge(place: &Place, sent: &BTreeMap<String, Sent>) {
             "done" => assert_eq!(times, 1, "{one:?}"),
             // Never answered, or waiting for another attempt: it may or may not have happened, but not twice.
             "unknown" | "executing" => assert!(times <= 1, "{one:?}"),
+            // Given up after attempts each of which was proven not to have happened.
+            "dead" => assert_eq!(times, 0, "{one:?}"),
             _ => panic!("a write did not come to its end: {one:?}"),
         }
     }

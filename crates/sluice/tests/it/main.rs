@@ -10,6 +10,7 @@ mod bombs;
 mod canaries;
 mod described;
 mod dying;
+mod failing;
 mod gate;
 mod gmail;
 mod holding;

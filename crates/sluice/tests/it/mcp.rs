@@ -1,7 +1,8 @@
 //! The bridge, the hooks and the setup of clients, against a real gateway.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -104,6 +105,62 @@ fn the_bridge_ends_when_the_key_is_not_accepted() {
     assert_eq!(output.status.code(), Some(10));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["data"]["code"]), (&json!(7), &json!("identity.unknown")));
+}
+
+#[test]
+fn the_bridge_says_so_when_an_answer_never_came() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // It says that the call waits, and then nothing more; the next time not even that.
+    let said =
+        json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}});
+    let streamed = format!("data: {said}\n\n");
+    let answers = [("200 OK", "text/event-stream", streamed.as_str()), ("502 Bad Gateway", "text/plain", "")];
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for (status, kind, body) in answers {
+                let (mut line, _) = listener.accept().unwrap();
+                let mut head = BufReader::new(line.try_clone().unwrap());
+                let (mut text, mut length) = (String::new(), 0);
+                while head.read_line(&mut text).unwrap() > 2 {
+                    if let Some(bytes) = text.strip_prefix("content-length: ") {
+                        length = bytes.trim().parse().unwrap();
+                    }
+                    text.clear();
+                }
+                head.read_exact(&mut vec![0; length]).unwrap();
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+                );
+                line.write_all((head + body).as_bytes()).unwrap();
+            }
+        });
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .arg("mcp")
+            .env_clear()
+            .env("SLUICE_URL", &url)
+            .env("SLUICE_AGENT_KEY", "sga_any")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut next = || -> Value { serde_json::from_str(&output.next().unwrap().unwrap()).unwrap() };
+        for id in [1, 2] {
+            writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x"}}))
+                .unwrap();
+            if id == 1 {
+                assert_eq!(next(), said);
+            }
+            let broken = next();
+            assert_eq!(broken["id"], id, "{broken}");
+            assert!(broken["error"]["message"].as_str().unwrap().contains("sluice_status"), "{broken}");
+        }
+        drop(input);
+        assert!(child.wait().unwrap().success());
+    });
 }
 
 #[test]

@@ -99,8 +99,26 @@ fn calls_the_rules_refused_are_listed_and_a_replay_does_not_pass_over_them() {
     fs::write(gate.path("looser/org.yaml"), org).unwrap();
     fs::copy(gate.path("stricter/agents/assistant.yaml"), gate.path("looser/agents/assistant.yaml")).unwrap();
     let looser = gate.path("looser");
-    let run = gate.run(&["policy", "diff", looser.to_str().unwrap(), "--replay", "1h"]);
+    let diff = ["policy", "diff", looser.to_str().unwrap(), "--replay", "1h"];
+    let found = gate.json(&diff);
+    assert_eq!((&found["refused"], &found["refused_replayed"], &found["looser"]), (&1.into(), &1.into(), &1.into()));
+    let [one] = found["differences"].as_array().unwrap().as_slice() else { panic!("{found}") };
+    assert_eq!((&one["call_id"], one.get("buffer_id")), (&refused["call_id"], None));
+    assert_eq!((&one["now"], &one["capability"]), (&"blocked".into(), &"state.shared.set".into()));
+    let run = gate.run(&[&diff[..], &["--deny-looser"]].concat());
+    assert_eq!(run.code, 1, "a block that would be lifted is looser: {}{}", run.stdout, run.stderr);
+
+    // What must not leave is not kept either, whatever refused it.
+    let secret = format!("{}{}", "AK".to_owned() + "IA", "QX7ZJ3M5W2K9V4TB");
+    gate.call("state.shared.set", &json!({"key": "b", "value": secret, "expected_version": 0}), &[]);
+    let found = gate.json(&diff);
+    assert_eq!((&found["refused"], &found["refused_replayed"]), (&2.into(), &1.into()));
+    let run = gate.run(&diff);
     assert!(run.stderr.contains("1 refused call not replayed"), "{}{}", run.stdout, run.stderr);
+    for file in ["data/sluice.db", "data/sluice.db-wal"] {
+        let bytes = fs::read(gate.path(file)).unwrap_or_default();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{file} holds it");
+    }
 }
 
 #[test]
@@ -134,4 +152,14 @@ fn what_prints_a_word_prints_it_for_machines_too() {
     assert_eq!(formatted, json!({"changed": [], "written": false}));
     let key = gate.json(&["keys", "create", "--inbox", "phone"])["key_id"].as_str().unwrap().to_owned();
     assert_eq!(gate.json(&["keys", "revoke", &key]), json!({"key_id": key, "revoked": true}));
+}
+
+#[test]
+fn the_doctor_finds_a_folder_in_order_that_is_being_served() {
+    let gate = Gate::open();
+    let report: Value = serde_json::from_str(&gate.run(&["doctor", "--json"]).stdout).unwrap();
+    for check in ["config", "policies", "permissions", "database", "listen", "stop_listen"] {
+        let found = report["checks"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        assert_eq!(found.unwrap()["state"], "ok", "{check}: {report}");
+    }
 }

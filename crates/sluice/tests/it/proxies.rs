@@ -320,9 +320,12 @@ fn every_command_about_a_proxy_does_what_it_says() {
         let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         (ran.status.code().unwrap(), said)
     };
+    let (code, said) = sluice(&["proxies", "restore", "board"]);
+    assert!(code == 3 && said.contains("no good copy"), "{code}: {said}");
     scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
     let (code, said) = sluice(&["proxies", "run", "board", "feed", r#"{"author": "ana"}"#]);
     assert_eq!(code, 0, "{said}");
+    assert_eq!(sluice(&["proxies", "restore", "board"]).0, 0);
     scene.service.say(Says::Json(json!({"posts": [{"text": ATTACK}]}).to_string()));
     let (code, said) = sluice(&["proxies", "run", "board", "feed", r#"{"author": "ben"}"#, "--json"]);
     assert!(code != 0 && !said.contains("attacker@evil"), "{code}: {said}");
@@ -434,7 +437,13 @@ fn what_must_not_leave_ends_the_task_as_an_attack_before_a_byte_is_sent() {
     assert_ne!(answer.status, 200, "{answer:?}");
     assert_eq!(scene.service.asked(), 0);
     let shown = scene.shown();
-    assert_eq!(shown["tasks"][0]["crash"]["trigger"], "POLICY_VIOLATION", "{shown}");
+    let crash = &shown["tasks"][0]["crash"];
+    assert_eq!(crash["trigger"], "POLICY_VIOLATION", "{shown}");
+    // What would have left is named by its hash and length, and by the patterns it was known by; never by itself.
+    assert_eq!(crash["suspicious_content_hash"].as_str().unwrap().len(), 16, "{crash}");
+    assert!(crash["suspicious_content_length"].as_u64().unwrap() > 0, "{crash}");
+    let log = fs::read_to_string(scene.workspace().join("logs/audit.jsonl")).unwrap();
+    assert!(log.contains("\"patterns\":[\"") && !log.contains("ana@"), "{log}");
 }
 
 #[test]
@@ -448,6 +457,10 @@ fn a_used_up_proxy_waits_for_a_person() {
     assert_eq!(shown["state"], "waiting", "{shown}");
     assert_eq!(shown["tasks"][0]["crash"]["trigger"], "BURN_LIMIT");
     assert_eq!(shown["tasks"][0]["crash"]["adversarial"], false);
+    // A person has looked: it begins anew.
+    assert_eq!(scene.operator("POST", "/v1/proxies/board/clear", None).status, 200);
+    assert_eq!((scene.feed().status, scene.feed().status), (200, 200));
+    assert_eq!(scene.feed().body["code"], "egress.burned");
 }
 
 #[test]

@@ -187,6 +187,12 @@ fn what_stops_things_is_heard_at_either_address() {
     fs::write(&other, format!("{wrong}listen: {closed}\n")).unwrap();
     let other = other.to_str().unwrap();
     assert_eq!(gate.bench.run(&["status", "--config", other]).code, 0);
+    // Whoever stops something has to find it first.
+    for list in ["approvals", "holds", "alerts"] {
+        let run = gate.bench.run(&[list, "list", "--config", other]);
+        assert_eq!(run.code, 0, "{list}: {}", run.stderr);
+    }
+    assert_eq!(gate.bench.run(&["calls", "list", "--state", "held", "--config", other]).code, 0);
     assert_eq!(gate.bench.run(&["unfreeze", "--config", other]).code, 0);
     assert_eq!(gate.bench.run(&["agents", "list", "--config", other]).code, 11);
 }

@@ -219,3 +219,15 @@ fn the_program_is_linked_at_a_fixed_address() {
     assert_eq!(&program[..4], b"\x7fELF");
     assert_eq!(u16::from_le_bytes([program[16], program[17]]), FIXED, "the type in its head");
 }
+
+/// Decision 0022: what a worker does not need to load, it does not load.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+#[test]
+fn the_unwinder_is_part_of_the_program() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_sluice")).unwrap();
+    // What is needed is named near the beginning.
+    let named = &program[..64 << 10];
+    let names = |library: &[u8]| named.windows(library.len()).any(|window| window == library);
+    assert!(names(b"\0libc.so.6\0"), "where names of libraries are found");
+    assert!(!names(b"\0libgcc_s.so.1\0"));
+}

@@ -108,12 +108,12 @@ fn learn(writer: &mut Writer) -> Result<(), StoreError> {
             return Ok(());
         }
         let count: i64 =
-            writer.connection.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0)).map_err(fault)?;
+            writer.connection.query_row("SELECT count(*) FROM messages", [], |row| row.get(0)).map_err(fault)?;
         if count < ENOUGH_TO_LEARN {
             return Ok(());
         }
         let (mut samples, mut unpacker) = (Vec::new(), Unpacker::default());
-        let sql = "SELECT dictionary, length, packed FROM bodies WHERE length < 16384 ORDER BY key DESC LIMIT ?1";
+        let sql = "SELECT dictionary, length, packed FROM messages WHERE length < 16384 ORDER BY key DESC LIMIT ?1";
         let mut statement = writer.connection.prepare(sql).map_err(fault)?;
         let mut rows = statement.query([ENOUGH_TO_LEARN]).map_err(fault)?;
         while let Some(row) = rows.next().map_err(fault)? {
@@ -151,9 +151,14 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
         None => Vec::new(),
     };
     let key = free_key(writer, mail.received)?;
+    let plain = packing::plain(mail)?;
+    let packed = match &mut writer.packer {
+        Some(packer) => packer.pack(&plain)?,
+        None => Packer::new(0, &[])?.pack(&plain)?,
+    };
     let connection = &writer.connection;
-    let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size, dictionary, \
+        length, packed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     let sender = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let row = params![
         key,
@@ -165,7 +170,10 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
         preview(&mail.text),
         mail.labels.join(" "),
         flags(mail),
-        signed(mail.size)
+        signed(mail.size),
+        packed.dictionary,
+        packed.length,
+        packed.bytes
     ];
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
     set_labels(connection, key, &mail.labels)?;
@@ -175,14 +183,6 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
     let sql = "INSERT INTO words (rowid, text) VALUES (?1, ?2)";
     let text = indexed(mail, &sender);
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params![key, text])).map_err(fault)?;
-    let plain = packing::plain(mail)?;
-    let packed = match &mut writer.packer {
-        Some(packer) => packer.pack(&plain)?,
-        None => Packer::new(0, &[])?.pack(&plain)?,
-    };
-    let sql = "INSERT INTO bodies (key, dictionary, length, packed) VALUES (?1, ?2, ?3, ?4)";
-    let row = params![key, packed.dictionary, packed.length, packed.bytes];
-    writer.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
     Ok(())
 }
 
@@ -264,11 +264,7 @@ fn remove(connection: &Connection, id: &str) -> Result<Vec<String>, StoreError> 
     let Some((key, _)) = key_of(connection, id)? else { return Ok(Vec::new()) };
     forget_labels(connection, key)?;
     let held = files::let_go(connection, key)?;
-    for sql in [
-        "DELETE FROM words WHERE rowid = ?1",
-        "DELETE FROM bodies WHERE key = ?1",
-        "DELETE FROM messages WHERE key = ?1",
-    ] {
+    for sql in ["DELETE FROM words WHERE rowid = ?1", "DELETE FROM messages WHERE key = ?1"] {
         connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
     }
     let sql = "DELETE FROM aside WHERE id = ?1";

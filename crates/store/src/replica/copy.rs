@@ -20,7 +20,7 @@ use crate::sqlite::fault;
 /// Marks a file as a copy of ours: "Slur".
 const APPLICATION_ID: i64 = 0x536c_7572;
 /// Raised when the form changes; an older copy is made anew.
-const FORM: i64 = 2;
+const FORM: i64 = 3;
 const SCHEMA: &str = include_str!("schema.sql");
 /// Connections that are kept for the next reader.
 const KEPT: usize = 16;
@@ -32,10 +32,12 @@ pub const HIDDEN: i64 = 4;
 pub const WITHHELD: i64 = 8;
 pub const CUT: i64 = 16;
 
-const GET: &str = "SELECT m.id, m.thread, m.received, m.labels, m.subject, m.size, m.flags, b.dictionary, b.length, b.packed \
-    FROM messages m JOIN bodies b ON b.key = m.key WHERE m.id = ?1";
-const THREAD: &str = "SELECT m.id, m.thread, m.received, m.labels, m.subject, m.size, m.flags, b.dictionary, b.length, b.packed \
-    FROM messages m JOIN bodies b ON b.key = m.key WHERE m.thread = ?1 ORDER BY m.key LIMIT ?2";
+const GET: &str = "SELECT id, thread, received, labels, subject, size, flags, dictionary, length, packed FROM messages \
+    WHERE id = ?1";
+const THREAD: &str = "SELECT id, thread, received, labels, subject, size, flags, dictionary, length, packed FROM messages \
+    WHERE thread = ?1 ORDER BY key LIMIT ?2";
+/// Bytes of a page: few rows leave much of a smaller one empty, and a larger one costs more to read than a row is worth.
+const PAGE: i64 = 8192;
 
 /// A label of the mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +82,8 @@ impl Copy {
         begin(path)?;
         let connection = connect(path, seal.as_deref(), OpenFlags::default())?;
         // What is lost with the machine's power comes again with the next sync: rows and cursor go together.
-        for (name, value) in [("journal_mode", "wal"), ("synchronous", "1"), ("wal_autocheckpoint", "4000")] {
+        connection.pragma_update(None, "page_size", PAGE).map_err(fault)?;
+        for (name, value) in [("journal_mode", "wal"), ("synchronous", "1"), ("wal_autocheckpoint", "2000")] {
             connection.pragma_update(None, name, value).map_err(fault)?;
         }
         let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
@@ -239,6 +242,18 @@ pub fn body<'u>(
     unpacker.open(dictionary, length, packed)
 }
 
+/// Opens the body whose dictionary, length and bytes stand in a row from this column on.
+pub fn body_in<'u>(
+    connection: &Connection,
+    unpacker: &'u mut Unpacker,
+    row: &Row<'_>,
+    at: usize,
+) -> Result<&'u [u8], StoreError> {
+    let packed = row.get_ref(at + 2).map_err(fault)?.as_blob().map_err(|_| impossible())?;
+    let about = (row.get(at).map_err(fault)?, row.get(at + 1).map_err(fault)?, packed);
+    body(connection, unpacker, about)
+}
+
 /// One message.
 pub fn get(opened: &mut Opened, id: &str, reader: Reader) -> Result<Option<Mail>, StoreError> {
     let Opened { connection, unpacker } = opened;
@@ -276,9 +291,7 @@ fn read(connection: &Connection, unpacker: &mut Unpacker, row: &Row<'_>, reader:
         cut: flags & CUT != 0,
         ..Mail::default()
     };
-    let packed = row.get_ref(9).map_err(fault)?.as_blob().map_err(|_| impossible())?;
-    let about = (row.get(7).map_err(fault)?, row.get(8).map_err(fault)?, packed);
-    packing::fill(&mut mail, body(connection, unpacker, about)?)?;
+    packing::fill(&mut mail, body_in(connection, unpacker, row, 7)?)?;
     // SECURITY: the one place where a whole message leaves the copy. What is withheld leaves as a stub.
     if reader == Reader::Agent && flags & WITHHELD != 0 {
         let withheld = std::mem::take(&mut mail.withheld);

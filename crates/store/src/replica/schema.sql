@@ -1,6 +1,8 @@
 -- The local copy of one mailbox. It can be rebuilt from the service at any time.
 -- A key is the second a message was received times 16, plus a counter: order by key is order by age, and a
 -- range of days is a range of keys, in the index of words as well.
+-- The packed body stands last in its row: a search that shows where its words are, and a fetch, look at one page for
+-- both; whoever lists does not touch it.
 CREATE TABLE messages (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -11,15 +13,12 @@ CREATE TABLE messages (
     preview TEXT NOT NULL,
     labels TEXT NOT NULL,
     flags INTEGER NOT NULL,
-    size INTEGER NOT NULL
-) STRICT;
-CREATE INDEX messages_by_thread ON messages (thread);
-CREATE TABLE bodies (
-    key INTEGER PRIMARY KEY,
+    size INTEGER NOT NULL,
     dictionary INTEGER NOT NULL,
     length INTEGER NOT NULL,
     packed BLOB NOT NULL
 ) STRICT;
+CREATE INDEX messages_by_thread ON messages (thread);
 CREATE TABLE labels (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT;
 CREATE TABLE labelled (label INTEGER NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (label, key)) STRICT, WITHOUT ROWID;
 CREATE TABLE dictionaries (n INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;

@@ -13,8 +13,8 @@ use super::{Hit, Hits, MOST_HITS, Order, Reader, Search, packing, rank, snippet}
 use crate::error::StoreError;
 use crate::sqlite::fault;
 
-/// Most messages whose text is looked at to check one query.
-const MOST_EXAMINED: usize = 2_000;
+/// Most messages whose text is looked at for one query.
+pub const MOST_EXAMINED: usize = 2_000;
 /// Messages fetched at a time while checking.
 const STEP: usize = 64;
 
@@ -29,24 +29,44 @@ pub struct Found {
 pub fn run(copy: &Copy, search: &Search<'_>) -> Result<Hits, StoreError> {
     let freshness = copy.freshness();
     let labels = copy.labels();
-    let none = Hits { hits: Vec::new(), more: false, ranked_over: None, freshness };
+    let none = Hits { hits: Vec::new(), more: false, ranked_over: None, looked_at: None, freshness };
     let Some(plan) = Plan::new(search.query, &labels) else { return Ok(none) };
-    let (limit, offset) = (search.limit.min(MOST_HITS), search.offset);
+    let page = Page { limit: search.limit.min(MOST_HITS), offset: search.offset };
     copy.with_reader(|opened| {
         let words = search.query.terms.iter().any(|term| term.field == Field::Any && !term.not);
-        let (mut found, more, ranked_over) = match search.order {
-            Order::Ranked if words => rank::best(opened, &plan, search.query, limit, offset)?,
+        let Chosen { found, more, ranked_over, looked_at } = match search.order {
+            Order::Ranked if words => rank::best(opened, &plan, search.query, page)?,
             Order::Ranked | Order::Newest => {
-                let (found, more) = newest(opened, &plan, limit, offset)?;
-                (found, more, None)
+                let terms = search.query.terms.as_slice();
+                newest(opened, &plan, page, terms)?
             }
         };
-        if words {
-            show_words(opened, &mut found, &search.query.terms)?;
-        }
         let hits = found.into_iter().map(|found| shown(found, search.reader)).collect();
-        Ok(Hits { hits, more, ranked_over, freshness })
+        Ok(Hits { hits, more, ranked_over, looked_at, freshness })
     })
+}
+
+/// Which part of what fits is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    pub limit: usize,
+    pub offset: usize,
+}
+
+impl Page {
+    /// Messages up to its end.
+    pub const fn end(self) -> usize {
+        self.limit.saturating_add(self.offset)
+    }
+}
+
+/// What was chosen for an answer.
+#[derive(Debug)]
+pub struct Chosen {
+    pub found: Vec<Found>,
+    pub more: bool,
+    pub ranked_over: Option<usize>,
+    pub looked_at: Option<usize>,
 }
 
 // SECURITY: what is withheld is found, but says nothing.
@@ -151,18 +171,33 @@ fn expression(terms: &[Term], subjects: bool) -> Option<String> {
 }
 
 const COLUMNS: &str = "m.key, m.id, m.thread, m.received, m.sender, m.subject, m.preview, m.labels, m.flags";
+const BODY: &str = ", m.dictionary, m.length, m.packed";
 
-/// Rows of a plan below a key, newest first.
-pub fn rows(
-    opened: &Opened,
-    plan: &Plan,
-    matching: Option<&str>,
-    below: i64,
-    most: usize,
-) -> Result<Vec<Found>, StoreError> {
+/// Which rows of a plan are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Range<'p> {
+    /// What the index of words is asked, if it is asked.
+    pub matching: Option<&'p str>,
+    /// Only keys below this.
+    pub below: i64,
+    /// So many are passed over.
+    pub skip: usize,
+    /// At most so many.
+    pub most: usize,
+    /// Words whose place is shown; nothing for how each message begins.
+    pub show: &'p [Term],
+}
+
+/// Rows of a plan, newest first.
+pub fn rows(opened: &mut Opened, plan: &Plan, range: Range<'_>) -> Result<Vec<Found>, StoreError> {
+    let Range { matching, below, skip, most, show } = range;
+    let Opened { connection, unpacker } = opened;
+    let show = show.iter().any(|term| term.field == Field::Any && !term.not).then_some(show);
+    let body = if show.is_some() { BODY } else { "" };
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut values: Vec<Value> =
         vec![plan.low.into(), plan.high.min(below).into(), plan.mask.into(), plan.wanted.into()];
-    values.push(i64::try_from(most).unwrap_or(i64::MAX).into());
+    values.extend([number(most).into(), number(skip).into()]);
     let mut labels = plan.labels.iter();
     let mut place = |value: Value| {
         values.push(value);
@@ -182,18 +217,25 @@ pub fn rows(
         }
         (None, None) => ("messages m", "m.key", "1".to_owned()),
     };
-    let mut sql =
-        format!("SELECT {COLUMNS} FROM {from} WHERE {first} AND {key} >= ?1 AND {key} < ?2 AND (m.flags & ?3) = ?4");
+    let mut sql = format!(
+        "SELECT {COLUMNS}{body} FROM {from} WHERE {first} AND {key} >= ?1 AND {key} < ?2 AND (m.flags & ?3) = ?4"
+    );
     for label in labels {
         let at = place((*label).into());
         sql.push_str(&format!(" AND EXISTS (SELECT 1 FROM labelled x WHERE x.label = ?{at} AND x.key = m.key)"));
     }
-    sql.push_str(&format!(" ORDER BY {key} DESC LIMIT ?5"));
-    let mut statement = opened.connection.prepare_cached(&sql).map_err(fault)?;
+    sql.push_str(&format!(" ORDER BY {key} DESC LIMIT ?5 OFFSET ?6"));
+    let mut statement = connection.prepare_cached(&sql).map_err(fault)?;
     let mut found = statement.query(params_from_iter(values)).map_err(fault)?;
     let mut rows = Vec::with_capacity(most.min(STEP));
     while let Some(row) = found.next().map_err(fault)? {
-        rows.push(read(row).map_err(fault)?);
+        let mut one = read(row).map_err(fault)?;
+        // Where the words are in its beginning, that is shown as it is, and the text is not opened.
+        if let Some(terms) = show.filter(|terms| snippet::first(&one.hit.snippet, terms).is_none()) {
+            let text = packing::text(super::copy::body_in(connection, unpacker, row, 9)?)?;
+            one.hit.snippet = snippet::around(text, terms).unwrap_or(one.hit.snippet);
+        }
+        rows.push(one);
     }
     Ok(rows)
 }
@@ -217,24 +259,34 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
 }
 
 /// The newest that fit, and whether there are more.
-fn newest(opened: &mut Opened, plan: &Plan, limit: usize, offset: usize) -> Result<(Vec<Found>, bool), StoreError> {
-    let wanted = limit.saturating_add(offset).saturating_add(1);
-    let mut found = if plan.check.is_empty() {
-        rows(opened, plan, plan.matching.as_deref(), i64::MAX, wanted)?
+fn newest(opened: &mut Opened, plan: &Plan, page: Page, show: &[Term]) -> Result<Chosen, StoreError> {
+    let (mut found, looked_at) = if plan.check.is_empty() {
+        let (matching, most) = (plan.matching.as_deref(), page.limit.saturating_add(1));
+        (rows(opened, plan, Range { matching, below: i64::MAX, skip: page.offset, most, show })?, None)
     } else {
-        checked(opened, plan, wanted)?
+        let (mut found, looked_at) = checked(opened, plan, page.end().saturating_add(1), show)?;
+        found.drain(..page.offset.min(found.len()));
+        (found, looked_at)
     };
-    let more = found.len() > limit + offset;
-    found.truncate(limit + offset);
-    found.drain(..offset.min(found.len()));
-    Ok((found, more))
+    let more = found.len() > page.limit;
+    found.truncate(page.limit);
+    Ok(Chosen { found, more, ranked_over: None, looked_at })
 }
 
-/// The newest whose text was looked at and fits.
-pub fn checked(opened: &mut Opened, plan: &Plan, wanted: usize) -> Result<Vec<Found>, StoreError> {
+/// The newest whose text was looked at and fits; and, where there were too many to look at all, at how many.
+pub fn checked(
+    opened: &mut Opened,
+    plan: &Plan,
+    wanted: usize,
+    show: &[Term],
+) -> Result<(Vec<Found>, Option<usize>), StoreError> {
     let (mut fitting, mut below, mut examined) = (Vec::new(), i64::MAX, 0);
-    while fitting.len() < wanted && examined < MOST_EXAMINED {
-        let step = rows(opened, plan, plan.matching.as_deref(), below, STEP)?;
+    while fitting.len() < wanted {
+        if examined >= MOST_EXAMINED {
+            return Ok((fitting, Some(examined)));
+        }
+        let range = Range { matching: plan.matching.as_deref(), below, skip: 0, most: STEP, show };
+        let step = rows(opened, plan, range)?;
         let Some(last) = step.last() else { break };
         (below, examined) = (last.key, examined + step.len());
         let end = step.len() < STEP;
@@ -247,41 +299,30 @@ pub fn checked(opened: &mut Opened, plan: &Plan, wanted: usize) -> Result<Vec<Fo
             break;
         }
     }
-    Ok(fitting)
+    Ok((fitting, None))
 }
 
 fn fits(opened: &mut Opened, found: &Found, plan: &Plan) -> Result<bool, StoreError> {
     let hit = &found.hit;
-    with_text(opened, found.key, |text| {
+    let fits = with_text(opened, found.key, |text| {
         plan.check.iter().all(|term| {
             let here = |text: &str| snippet::side_by_side(text, term);
             (here(text) || here(&hit.subject) || here(&hit.sender)) != term.not
         })
-    })
+    })?;
+    Ok(fits.unwrap_or(false))
 }
 
-/// Opens the text of a message for a look.
-pub fn with_text<Out>(opened: &mut Opened, key: i64, look: impl FnOnce(&str) -> Out) -> Result<Out, StoreError> {
+/// Opens the text of a message for a look; nothing if the message has gone meanwhile.
+pub fn with_text<Out>(
+    opened: &mut Opened,
+    key: i64,
+    look: impl FnOnce(&str) -> Out,
+) -> Result<Option<Out>, StoreError> {
     let Opened { connection, unpacker } = opened;
-    let sql = "SELECT dictionary, length, packed FROM bodies WHERE key = ?1";
+    let sql = "SELECT dictionary, length, packed FROM messages WHERE key = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(fault)?;
     let mut rows = statement.query([key]).map_err(fault)?;
-    let Some(row) = rows.next().map_err(fault)? else {
-        return Err(StoreError::Impossible { table: "bodies", detail: "a message without a body" });
-    };
-    let packed = row.get_ref(2).map_err(fault)?;
-    let packed = packed.as_blob().map_err(|_| StoreError::Impossible { table: "bodies", detail: "no bytes" })?;
-    let about = (row.get(0).map_err(fault)?, row.get(1).map_err(fault)?, packed);
-    let plain = super::copy::body(connection, unpacker, about)?;
-    Ok(look(packing::text(plain)?))
-}
-
-/// Shows where the words were found, where that is not in the head.
-fn show_words(opened: &mut Opened, found: &mut [Found], terms: &[Term]) -> Result<(), StoreError> {
-    for one in found {
-        if let Some(line) = with_text(opened, one.key, |text| snippet::around(text, terms))? {
-            one.hit.snippet = line;
-        }
-    }
-    Ok(())
+    let Some(row) = rows.next().map_err(fault)? else { return Ok(None) };
+    Ok(Some(look(packing::text(super::copy::body_in(connection, unpacker, row, 0)?)?)))
 }

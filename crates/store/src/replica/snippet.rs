@@ -66,11 +66,20 @@ pub fn side_by_side(text: &str, term: &Term) -> bool {
     found
 }
 
-/// A line around the first word that is found; nothing where none is.
-pub fn around(text: &str, terms: &[Term]) -> Option<String> {
+/// Where the first of the words stands.
+pub fn first(text: &str, terms: &[Term]) -> Option<usize> {
     let wanted = terms.iter().filter(|term| !term.not && term.field == Field::Any);
     let places = wanted.flat_map(|term| term.words.iter().map(move |word| (word, term.open)));
-    let place = places.filter_map(|(word, open)| count(text, word, open, 1).1).min()?;
+    places.filter_map(|(word, open)| count(text, word, open, 1).1).min()
+}
+
+/// A line around the first word that is found; nothing where none is.
+pub fn around(text: &str, terms: &[Term]) -> Option<String> {
+    first(text, terms).and_then(|place| line(text, place))
+}
+
+/// A line around a place.
+pub fn line(text: &str, place: usize) -> Option<String> {
     let from = floor(text, place.saturating_sub(WINDOW / 3));
     let to = floor(text, (from + WINDOW).min(text.len()));
     let cut = text.get(from..to)?;

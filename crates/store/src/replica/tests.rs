@@ -258,6 +258,72 @@ fn the_better_match_comes_first_even_when_it_is_older() {
 }
 
 #[test]
+fn a_short_list_of_the_best_is_the_beginning_of_the_long_one() {
+    let (_folder, replica) = replica();
+    // Few have the word in the subject or sender, most in the text, more or less often, in texts of all lengths.
+    let mails = (0..60).map(|n| {
+        let often = usize::try_from(n * 7 % 11).unwrap();
+        let mut one = mail(n);
+        one.text = format!(
+            "{} gutter {}",
+            "gutter ".repeat(often),
+            "of the yard ".repeat(usize::try_from(n * 13 % 90).unwrap())
+        );
+        if n % 9 == 0 {
+            one.subject = "About the gutter".into();
+        }
+        if n % 13 == 0 {
+            one.from = Some(Address { name: Some("Gutter Ltd".into()), address: "g@northpeak.example".into() });
+        }
+        one
+    });
+    replica.apply(&batch(put(mails), "1")).unwrap();
+    let query = parse("gutter").unwrap();
+    let asked = |limit, offset| {
+        let search = Search { query: &query, order: Order::Ranked, limit, offset, reader: Reader::Agent };
+        replica.search(&search).unwrap().hits
+    };
+    let all = asked(100, 0);
+    assert_eq!(all.len(), 60);
+    for limit in [1, 2, 3, 5, 8, 13, 21, 34] {
+        assert_eq!(asked(limit, 0), all[..limit]);
+        assert_eq!(asked(limit, 7), all[7..7 + limit]);
+    }
+}
+
+#[test]
+fn where_too_many_texts_had_to_be_looked_at_the_answer_says_so() {
+    let (_folder, replica) = replica();
+    for round in 0..3 {
+        let range = round * 700..(round + 1) * 700;
+        let apart = range.map(|n| Mail { text: "kind words, best regards".into(), ..mail(n) });
+        replica.apply(&batch(put(apart), "1")).unwrap();
+    }
+    let oldest = Mail { text: "kind regards".into(), received: 1_600_000_000_000, ..mail(9_999) };
+    replica.apply(&batch(put([oldest]), "2")).unwrap();
+    for order in [Order::Newest, Order::Ranked] {
+        let hits = found(&replica, "\"kind regards\"", order);
+        assert_eq!(hits.hits.len(), 0);
+        assert!(hits.looked_at.is_some_and(|over| over >= 2_000), "{order:?} {hits:?}");
+        assert_eq!(found(&replica, "\"best regards\"", order).looked_at, None, "enough were found before");
+    }
+}
+
+#[test]
+fn no_page_is_too_far_down_to_be_asked_for() {
+    let (_folder, replica) = replica();
+    replica.apply(&batch(put((0..30).map(mail)), "1")).unwrap();
+    for text in ["survey", "\"kind regards\"", "label:INBOX", ""] {
+        let query = parse(text).unwrap();
+        for (order, offset) in [(Order::Newest, usize::MAX), (Order::Ranked, usize::MAX), (Order::Ranked, 30)] {
+            let search = Search { query: &query, order, limit: 20, offset, reader: Reader::Agent };
+            let hits = replica.search(&search).unwrap();
+            assert_eq!((hits.hits.len(), hits.more), (0, false), "{text} {order:?} {offset}");
+        }
+    }
+}
+
+#[test]
 fn a_dictionary_is_learnt_and_old_and_new_bodies_both_open() {
     let (_folder, replica) = replica();
     for round in 0..5 {
@@ -266,9 +332,9 @@ fn a_dictionary_is_learnt_and_old_and_new_bodies_both_open() {
     let copy = replica.copy();
     let writer = copy.writer();
     let kinds: i64 =
-        writer.connection.query_row("SELECT count(DISTINCT dictionary) FROM bodies", [], |row| row.get(0)).unwrap();
+        writer.connection.query_row("SELECT count(DISTINCT dictionary) FROM messages", [], |row| row.get(0)).unwrap();
     let average = |n: i64| -> f64 {
-        let sql = "SELECT avg(length(packed)) FROM bodies WHERE dictionary = ?1";
+        let sql = "SELECT avg(length(packed)) FROM messages WHERE dictionary = ?1";
         writer.connection.query_row(sql, [n], |row| row.get(0)).unwrap()
     };
     assert_eq!(kinds, 2);

@@ -11,7 +11,8 @@ use crate::sql::{Tx, params};
 const LIST: &str = "SELECT name, '', version, created_at, updated_at, agent, size, hold FROM state_items \
      WHERE shelf = ?1 AND owner = ?2 AND name >= ?3 AND name < ?4 AND name > ?5 AND value IS NOT NULL \
      ORDER BY name LIMIT ?6";
-const BELOW: &str = select!("state_items", "AND name >= ?3 AND name < ?4 AND value IS NOT NULL ORDER BY name LIMIT ?5");
+const BELOW: &str =
+    select!("state_items", "AND name >= ?3 AND name < ?4 AND name > ?5 AND value IS NOT NULL ORDER BY name LIMIT ?6");
 const OLDER: &str = select!("state_versions", "AND name = ?3 AND version > ?4 ORDER BY version DESC LIMIT ?5");
 
 struct Get {
@@ -70,6 +71,7 @@ impl Query for List {
 struct Below {
     shelf: Shelf,
     prefix: String,
+    after: Option<String>,
     limit: u32,
 }
 
@@ -77,7 +79,8 @@ impl Query for Below {
     type Out = Vec<Item>;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Item>, StoreError> {
         let (from, to) = (self.prefix.as_bytes(), end_of(&self.prefix));
-        let params = params![self.shelf.word(), self.shelf.owner(), from, to, self.limit];
+        let after = self.after.as_deref().unwrap_or_default().as_bytes();
+        let params = params![self.shelf.word(), self.shelf.owner(), from, to, after, self.limit];
         tx.rows(BELOW, &params).await?.into_iter().map(|row| decode(row).map(|row| row.item)).collect()
     }
 }
@@ -142,8 +145,14 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn state_query(&self, shelf: Shelf, prefix: String, limit: u32) -> Result<Vec<Item>, StoreError> {
-        self.ask(Below { shelf, prefix, limit }).await
+    pub async fn state_query(
+        &self,
+        shelf: Shelf,
+        prefix: String,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<Vec<Item>, StoreError> {
+        self.ask(Below { shelf, prefix, after, limit }).await
     }
 
     /// The versions of something, newest first.

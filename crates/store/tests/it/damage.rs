@@ -116,7 +116,7 @@ fn read(store: &Store) -> Result<Everything, StoreError> {
         store.egress_states(sluice_core::Timestamp::from_millis(0)).await?;
         store.agents().await?;
         store.alerts(AlertFilter::default(), None, 1_000).await?;
-        store.state_query(Shelf::Shared, String::new(), 1_000).await?;
+        store.state_query(Shelf::Shared, String::new(), None, 1_000).await?;
         store.outbox(sluice_core::Timestamp::from_millis(i64::MAX), 1_000).await?;
         let (mut entries, mut verified) = (Vec::new(), true);
         for (log, head) in store.logs().await? {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sluice_core::ids::KeyId;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, PersonName, Span};
+use sluice_core::{AgentName, PersonName, Span, Timestamp};
 use sluice_store::{Agent, Key, KeyKind, NewKey, RotateKey, StoreError};
 
 use super::reply::Reply;
@@ -15,6 +15,8 @@ use crate::{Gateway, No};
 
 /// How long the old key works on after a rotation, unless said otherwise.
 const OVERLAP: u64 = 3600;
+/// The longest a key can be made to work, in seconds: ten years. Whoever wants more does not name an end.
+const LONGEST_LIFE: u64 = 3650 * 24 * 3600;
 
 /// `GET /v1/agents`.
 pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
@@ -91,6 +93,9 @@ pub struct Because {
 /// `POST /v1/agents/{name}/pause`.
 pub(super) async fn pause(mut visit: Visit) -> Result<Reply, No> {
     let Because { reason } = visit.take()?;
+    if reason.chars().count() > 500 {
+        return Err(No::saying(Code::DoorParameter, "a reason has at most 500 characters"));
+    }
     let name: AgentName = visit.part("name")?;
     visit.gw.store.pause_agent(name.clone(), visit.actor()?, reason).await.map_err(unknown)?;
     one(&visit.gw, &name, 200).await
@@ -159,6 +164,9 @@ pub struct NewKeyBody {
 pub(super) async fn issue(mut visit: Visit) -> Result<Reply, No> {
     let body: NewKeyBody = visit.take()?;
     let gw = &visit.gw;
+    if body.label.as_ref().is_some_and(|label| label.chars().count() > 100) {
+        return Err(No::saying(Code::DoorParameter, "a label has at most 100 characters"));
+    }
     let (kind, word) = match (body.agent, body.operator, body.inbox) {
         (Some(agent), None, None) => (KeyKind::Agent(agent), KindWord::Agent),
         (None, Some(person), None) => {
@@ -171,13 +179,22 @@ pub(super) async fn issue(mut visit: Visit) -> Result<Reply, No> {
     let new = NewKey {
         id: KeyId::mint(gw.ids.as_ref()),
         kind,
-        label: body.label.filter(|label| label.chars().count() <= 100),
+        label: body.label,
         hash: token.hash(),
-        expires_at: body.ttl_s.map(|ttl| gw.now() + Span::from_secs(ttl)),
+        expires_at: end_of(gw, body.ttl_s)?,
         by: visit.actor()?,
     };
     let key = gw.store.issue_key(new).await.map_err(unknown)?;
     shown_once(gw, &key, &token).await
+}
+
+/// When a key ends that is to work so long.
+fn end_of(gw: &Gateway, ttl_s: Option<u64>) -> Result<Option<Timestamp>, No> {
+    match ttl_s {
+        None => Ok(None),
+        Some(ttl) if (1..=LONGEST_LIFE).contains(&ttl) => Ok(Some(gw.now() + Span::from_secs(ttl))),
+        Some(_) => Err(No::saying(Code::DoorParameter, "a key works between a second and ten years, or for ever")),
+    }
 }
 
 /// How a key is replaced.
@@ -209,8 +226,8 @@ pub(super) async fn rotate(mut visit: Visit) -> Result<Reply, No> {
         old,
         new: KeyId::mint(gw.ids.as_ref()),
         hash: token.hash(),
-        keep_old_until: gw.now() + Span::from_secs(overlap_s.unwrap_or(OVERLAP)),
-        expires_at: ttl_s.map(|ttl| gw.now() + Span::from_secs(ttl)),
+        keep_old_until: gw.now() + Span::from_secs(overlap_s.unwrap_or(OVERLAP).min(LONGEST_LIFE)),
+        expires_at: end_of(gw, ttl_s)?,
         by: visit.actor()?,
     };
     let key = gw.store.rotate_key(rotate).await?;

@@ -18,6 +18,8 @@ use crate::{Gateway, No};
 
 /// Most writes of a card that are shown.
 const SHOWN: usize = 100;
+/// The longest note, in characters.
+const LONGEST_NOTE: usize = 4_000;
 
 /// Every state a question can be in.
 const STATES: [&str; 9] =
@@ -137,6 +139,9 @@ pub enum DecideWord {
 /// `POST /v1/approvals/{approval_id}/decision`.
 pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     let mut body: Decide = visit.take()?;
+    if body.note.as_ref().is_some_and(|note| note.chars().count() > LONGEST_NOTE) {
+        return Err(No::saying(Code::DoorParameter, "a note has at most 4000 characters"));
+    }
     let gw = std::sync::Arc::clone(&visit.gw);
     // A no must not wait for ordinary work, neither before it counts nor after.
     let store = gw.store.asked_to_stop();

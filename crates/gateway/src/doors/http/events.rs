@@ -1,6 +1,7 @@
 //! Events: the record as a stream (SSE), for operators whole, for agents their own part.
 //!
-//! Promise: whoever comes back with the last id has missed nothing; a gateway that stops ends its streams at once.
+//! Promise: whoever comes back with the last id has missed nothing; a gateway that stops ends its streams at once; a
+//! stream ends with the credential that opened it.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use crate::events::{self, Cursor, Event, Listening, Seat};
 use crate::gateway::Phase;
+use crate::rooms::identity::Visitor;
 use crate::value::at;
 use crate::{Gateway, No};
 
@@ -24,6 +26,8 @@ const HEARTBEAT: Span = Span::from_secs(15);
 /// Everything one stream remembers.
 struct Listener {
     gw: Arc<Gateway>,
+    /// Whose credential opened it.
+    visitor: Visitor,
     /// How far the record has been read.
     cursor: Cursor,
     /// How far it has been sent: what the ids of events say.
@@ -49,12 +53,13 @@ pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
     };
     let kinds = visit.asked::<String>("types")?.unwrap_or_default();
     let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
-    let agent = visit.visitor()?.agent().cloned();
+    let visitor = visit.visitor()?.clone();
     let listener = Listener {
         gw,
         sent: cursor.clone(),
         cursor,
-        agent,
+        agent: visitor.agent().cloned(),
+        visitor,
         kinds,
         waiting: std::collections::VecDeque::new(),
         live: false,
@@ -71,10 +76,10 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
         while let Some(event) = listener.waiting.pop_front() {
             listener.sent.pass(&event);
             if listener.cares(&event).await {
-                return Some((listener.written(&event), listener));
+                return listener.may_see().then(|| (listener.written(&event), listener));
             }
         }
-        if gw.phase() == Phase::Stopping {
+        if gw.phase() == Phase::Stopping || !listener.may_see() {
             return None;
         }
         // From here on nothing that is written can be missed: first listen, then read what there is.
@@ -96,12 +101,18 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
             // Whatever it was, the database has it.
             Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
             Ok(Err(RecvError::Closed)) => return None,
+            Err(_) if !listener.may_see() => return None,
             Err(_) => return Some((Bytes::from_static(b": alive\n\n"), listener)),
         }
     }
 }
 
 impl Listener {
+    /// SECURITY: a credential that was revoked or has expired opens nothing, and keeps nothing open.
+    fn may_see(&self) -> bool {
+        self.visitor.still_known(&self.gw)
+    }
+
     async fn cares(&self, event: &Event) -> bool {
         let kind = |wanted: &String| match wanted.strip_suffix('*') {
             Some(start) => event.kind.starts_with(start),

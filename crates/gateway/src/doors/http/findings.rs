@@ -191,7 +191,7 @@ pub(super) async fn observe(mut visit: Visit) -> Result<Reply, No> {
         author: "unknown".into(),
         at: gw.now(),
         beside: None,
-        reader: Some(Reader { agent, session: Some(id), call: CallId::mint(gw.ids.as_ref()) }),
+        reader: Some(Reader { agent, session: Some(id), call: CallId::mint(gw.ids.as_ref()), notes: None }),
         enveloped: false,
     };
     let view = match gw.intake.take_in(&item).await? {

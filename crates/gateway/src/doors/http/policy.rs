@@ -4,11 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sluice_core::ids::SessionId;
-use sluice_core::policy::{Policy, Question};
+use sluice_core::policy::{Origin, Policy, Question};
 use sluice_core::refusal::Code;
 use sluice_core::target::origins;
-use sluice_core::{Action, AgentName, CapabilityName, HoldId, Span};
-use sluice_store::{PolicyRecord, Refusals};
+use sluice_core::{Action, AgentName, CallId, CapabilityName, HoldId, Span};
+use sluice_store::{PolicyRecord, Refusals, RefusedCall};
 
 use super::reply::Reply;
 use super::route::Visit;
@@ -132,11 +132,14 @@ pub struct Explain {
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub session_id: Option<SessionId>,
+    /// At which account of the service.
+    #[serde(default)]
+    pub account: Option<String>,
 }
 
 /// `POST /v1/policy/explain`.
 pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
-    let Explain { agent, capability, arguments, session_id } = visit.take()?;
+    let Explain { agent, capability, arguments, session_id, account } = visit.take()?;
     let gw = &visit.gw;
     let session = match session_id {
         Some(id) => gw.store.session(id).await?.filter(|session| session.agent == agent),
@@ -156,6 +159,7 @@ pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
     let named = session_id.map(|id| id.to_string());
     let mut question = Question::new(&agent, &capability, &arguments, gw.now());
     question.session = named.as_deref();
+    question.account = account.as_deref();
     question.tainted = gw.store.any_tainted(agent.clone()).await?;
     question.targets = Some(origins(&targets));
     let mut explained = serde_json::to_value(gw.policy.get().explain(&question)).unwrap_or_default();
@@ -174,11 +178,14 @@ pub struct Replay {
     pub seconds: u64,
 }
 
-/// A write that other rules would have treated otherwise.
+/// A call that other rules would have treated otherwise.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Difference {
-    /// The write.
-    pub buffer_id: String,
+    /// The call.
+    pub call_id: String,
+    /// The write it became; none if the rules refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer_id: Option<String>,
     /// Whose.
     pub agent: String,
     /// What.
@@ -194,14 +201,17 @@ pub struct Difference {
 /// What a replay found.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Replayed {
-    /// Writes looked at. Reads leave no arguments behind, so they cannot be replayed.
+    /// Writes looked at. Reads that were answered leave no arguments behind, so they cannot be replayed.
     pub writes: usize,
-    /// Those that would be treated more strictly.
+    /// Those, and refused calls, that would be treated more strictly.
     pub stricter: usize,
     /// Those that would be treated less strictly.
     pub looser: usize,
-    /// Calls the rules refused in that time. They leave no arguments behind, so nobody can say what they would get now.
+    /// Calls the rules refused in that time.
     pub refused: usize,
+    /// How many of these were looked at. What was asked for is kept for 30 days, unless it is large, holds something
+    /// that must not leave, or a limit refused it rather than a rule.
+    pub refused_replayed: usize,
     /// Whether `refused` counts all of them; the search of the record has a bound.
     pub refused_all: bool,
     /// The first hundred of them.
@@ -219,6 +229,7 @@ pub(super) async fn replay(mut visit: Visit) -> Result<Reply, No> {
 
 async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, No> {
     let current = gw.policy.get();
+    let rules = (current.as_ref(), other);
     let since = u64::try_from((gw.now() - span).as_millis().max(0)).unwrap_or(0);
     let mut after = HoldId::from_bits(u128::from(since) << 80);
     let refused = Refusals {
@@ -231,15 +242,19 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
         bound: 2 * MOST as u64,
     };
     let refused = gw.store.refusals(refused).await?;
-    let by_rules = refused.calls.iter().filter(|call| call.code.starts_with("policy.")).count();
+    let by_rules = refused.calls.iter().filter(|call| call.code.starts_with("policy."));
     let mut found = Replayed {
         writes: 0,
         stricter: 0,
         looser: 0,
-        refused: by_rules,
+        refused: by_rules.clone().count(),
+        refused_replayed: 0,
         refused_all: refused.is_all && refused.calls.len() < MOST,
         differences: Vec::new(),
     };
+    for call in by_rules {
+        compare_refused(gw, rules, call, &mut found).await?;
+    }
     while found.writes < MOST {
         let page = gw.store.holds(Some(after), 500).await?;
         let Some(last) = page.last() else { break };
@@ -249,28 +264,64 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
             let name = hold.action.capability().as_str();
             let name = name.strip_prefix(CHECKED).unwrap_or(name);
             let Ok(name) = CapabilityName::new(name) else { continue };
+            let session = hold.session.map(|id| id.to_string());
             let mut question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            question.account = hold.action.account();
+            question.session = session.as_deref();
             question.targets = Some(origins(&gw.store.targets_of(hold.id).await?));
-            let (now, then) = (current.judge(&question), other.judge(&question));
-            if now.tier == then.tier {
-                continue;
-            }
-            if then.tier > now.tier {
-                found.stricter += 1
-            } else {
-                found.looser += 1
-            }
-            if found.differences.len() < 100 {
-                found.differences.push(Difference {
-                    buffer_id: hold.id.to_string(),
-                    agent: hold.agent().to_string(),
-                    capability: name.to_string(),
-                    now: now.tier.as_str().into(),
-                    then: then.tier.as_str().into(),
-                    rule: then.decided_by().map(|rule| other.location(rule)),
-                });
-            }
+            found.note(rules, &question, (hold.call, Some(hold.id)));
         }
     }
     Ok(found)
+}
+
+/// Puts a call that the rules refused to both, if it is kept.
+async fn compare_refused(
+    gw: &Gateway,
+    rules: (&Policy, &Policy),
+    call: &RefusedCall,
+    found: &mut Replayed,
+) -> Result<(), No> {
+    let Some(digest) = call.digest else { return Ok(()) };
+    let Some(action) = gw.store.refused_action(digest).await? else { return Ok(()) };
+    let session = call.session.map(|id| id.to_string());
+    let words = call.origins.as_deref().unwrap_or_default();
+    let mut question = Question::new(action.agent(), action.capability(), action.arguments(), call.at);
+    question.account = action.account();
+    question.session = session.as_deref();
+    question.targets = Some(words.split(", ").filter_map(Origin::from_word).collect());
+    found.note(rules, &question, (call.call, None));
+    found.refused_replayed += 1;
+    Ok(())
+}
+
+impl Replayed {
+    /// Puts one question to the rules in force and to the others.
+    fn note(
+        &mut self,
+        (current, other): (&Policy, &Policy),
+        question: &Question<'_>,
+        (call, hold): (CallId, Option<HoldId>),
+    ) {
+        let (now, then) = (current.judge(question), other.judge(question));
+        if now.tier == then.tier {
+            return;
+        }
+        if then.tier > now.tier {
+            self.stricter += 1;
+        } else {
+            self.looser += 1;
+        }
+        if self.differences.len() < 100 {
+            self.differences.push(Difference {
+                call_id: call.to_string(),
+                buffer_id: hold.map(|id| id.to_string()),
+                agent: question.agent.to_string(),
+                capability: question.capability.to_string(),
+                now: now.tier.as_str().into(),
+                then: then.tier.as_str().into(),
+                rule: then.decided_by().map(|rule| other.location(rule)),
+            });
+        }
+    }
 }

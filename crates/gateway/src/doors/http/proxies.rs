@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sluice_core::Actor;
 use sluice_core::refusal::Code;
 use sluice_store::{ProxyTask, Standing, StoreError, TaskState};
 
@@ -256,8 +257,21 @@ pub(super) async fn clear(visit: Visit) -> Result<Reply, No> {
         StoreError::NotFound { .. } => No::saying(Code::StoreNotFound, "nothing stands against this proxy: it may run"),
         other => other.into(),
     })?;
+    begin_anew(gw, &name, visit.actor()?).await?;
     gw.events.wrote();
     one(gw, &name).await
+}
+
+/// A person has looked: a proxy that had used up all its requests may make as many again.
+async fn begin_anew(gw: &Gateway, name: &str, by: Actor) -> Result<(), No> {
+    let Some(proxy) = gw.proxies.get(name) else { return Ok(()) };
+    let states = gw.egress.states().await?;
+    let used = states.iter().find(|state| state.connection == *proxy.connection());
+    let burn = u64::from(proxy.declared().limits().burn);
+    if used.is_some_and(|state| state.used.burned >= burn) {
+        gw.egress.reset(proxy.connection(), by).await?;
+    }
+    Ok(())
 }
 
 /// Why a proxy is set aside.
@@ -305,6 +319,12 @@ pub(super) async fn restore(mut visit: Visit) -> Result<Reply, No> {
     let workspace = known(gw, &name)?.workspace().clone();
     if archive.as_ref().is_some_and(|wanted| !workspace.archived().iter().any(|archived| archived.name == *wanted)) {
         return Err(No::saying(Code::StoreNotFound, "there is no archive of that name"));
+    }
+    if archive.is_none() && !workspace.has_good() {
+        return Err(No::saying(
+            Code::StoreNotFound,
+            "no good copy is kept yet: the first task that ends clean makes one",
+        ));
     }
     files(move || workspace.restore(archive.as_deref())).await?;
     note(gw, &visit, "proxy.restored", &name).await?;

@@ -109,6 +109,8 @@ pub struct Visit {
     pub last_event: Option<String>,
     /// The caller's name for this request.
     pub idempotency_key: Option<String>,
+    /// Which listener it came by.
+    pub lane: Lane,
 }
 
 /// What every route can refuse with.
@@ -292,12 +294,15 @@ impl Visit {
         Err(No::saying(Code::DoorParameter, "limit is between 1 and 500"))
     }
 
-    /// How long to wait, within bounds.
+    /// How long to wait, within bounds. The stop lane has no places for those who wait.
     ///
     /// # Errors
     /// When it is no number.
     pub fn wait(&self) -> Result<sluice_core::Span, No> {
         let ms = self.asked::<u64>("wait_ms")?.unwrap_or(0);
+        if self.lane == Lane::Stop {
+            return Ok(sluice_core::Span::ZERO);
+        }
         Ok(sluice_core::Span::from_millis(ms).min(crate::rooms::hold::LONGEST_WAIT))
     }
 

@@ -40,7 +40,11 @@ const AGENT: Param = Param { name: "agent", kind: "string", about: "Only of this
 const SERVICE: Param = Param { name: "service", kind: "string", about: "Only of this service." };
 const STATE: Param = Param { name: "state", kind: "string", about: "Only in these states, separated by commas." };
 const SESSION: Param = Param { name: "session_id", kind: "string", about: "Only of this session." };
-const WAIT: Param = Param { name: "wait_ms", kind: "integer", about: "Waits so long for a change, at most 60000." };
+const WAIT: Param = Param {
+    name: "wait_ms",
+    kind: "integer",
+    about: "Waits so long for a change, at most 60000; not at all at the stop lane.",
+};
 const HOLDS: [Param; 6] = [CURSOR, LIMIT, AGENT, SERVICE, STATE, SESSION];
 const VIEWER: Access = Access::Operator(Role::Viewer);
 const APPROVER: Access = Access::Operator(Role::Approver);

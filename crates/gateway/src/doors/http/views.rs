@@ -101,6 +101,9 @@ pub struct HoldView {
     pub capability: String,
     /// At which service.
     pub service: String,
+    /// At which account of it, if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// Where it stands, in the words of calls.
     pub status: String,
     /// Where it stands exactly.
@@ -415,6 +418,7 @@ impl HoldView {
             agent: hold.agent().to_string(),
             capability: hold.action.capability().to_string(),
             service: hold.service.to_string(),
+            account: hold.action.account().map(str::to_owned),
             status: status(&hold.state).into(),
             state: hold.state.word().into(),
             tier: hold.tier.as_str().into(),

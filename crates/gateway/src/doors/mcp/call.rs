@@ -11,6 +11,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use sluice_core::refusal::Code;
 use sluice_core::{CallId, CapabilityName, HoldId, Span, Tier};
 
@@ -38,6 +39,8 @@ const BUDGETS: [(&str, Span); 4] = [
 const BUDGET: Span = Span::from_secs(50);
 /// A key by which a client makes two calls one, for 30 days.
 const KEY: &str = "sluice/idempotency_key";
+/// The longest that is kept as it is, in bytes.
+const LONGEST_KEY: usize = 200;
 /// Names clients give a call of their own. A model that repeats itself gets a new one, so it is no key.
 const IDENTITIES: [&str; 1] = ["claudecode/toolUseId"];
 
@@ -65,7 +68,7 @@ pub(super) async fn make(
     let resumed = request.request_state.as_deref().map(|state| shown::resumed(state, asked)).transpose()?;
     let mut wish = wish(&capability, arguments, &|name| takes(gw, &capability, name));
     wish.session_id = guest.session.as_ref().map(|session| session.id);
-    wish.idempotency_key = text(context, KEY).map(|key| format!("mcp:{key}").chars().take(200).collect());
+    wish.idempotency_key = text(context, KEY).map(key_of);
     let named = identity(&guest, context);
     let named = named.map(|name| recent::print(&guest.agent, &name, &request.name, &wish.arguments));
     if let (Some(print), None) = (&named, &wish.idempotency_key) {
@@ -146,6 +149,14 @@ fn wish(capability: &CapabilityName, mut arguments: JsonObject, takes: &dyn Fn(&
         allow_duplicate,
         named: false,
     }
+}
+
+/// A client's key as it is kept. A long one goes by its print: cut off, two of them could become one.
+pub(super) fn key_of(key: &str) -> String {
+    if key.len() <= LONGEST_KEY {
+        return format!("mcp:{key}");
+    }
+    format!("mcp-print:{}", sluice_core::hex::encode(&Sha256::digest(key.as_bytes())))
 }
 
 /// The client's own name for this call, if it has one.
@@ -252,6 +263,14 @@ mod tests {
         assert_eq!(budget(Some("Claude-AI")), Span::from_secs(50));
         assert_eq!(budget(Some("claude-code")), Span::from_secs(280));
         assert_eq!(budget(None), BUDGET);
+    }
+
+    #[test]
+    fn long_keys_with_one_beginning_stay_two_and_fit() {
+        let [one, other] = ["a", "b"].map(|end| key_of(&format!("{}{end}", "\u{e9}".repeat(300))));
+        assert_ne!(one, other);
+        assert!(one.len() <= 255 && key_of(&"k".repeat(LONGEST_KEY)).len() <= 255);
+        assert_eq!(key_of("mine"), "mcp:mine");
     }
 
     #[test]

@@ -68,10 +68,12 @@ async fn judge(
         arguments: asked.arguments,
         account: None,
         session_id: guest.session.as_ref().map(|session| session.id),
+        // One without a name is nobody's again: what was said to it once is not said to the next.
         idempotency_key: arguments
             .get("tool_use_id")
             .and_then(Value::as_str)
-            .map(|id| format!("mcp:{}", call::short(id))),
+            .filter(|id| !id.is_empty())
+            .map(call::key_of),
         reason: None,
         mode: Mode::Check,
         wait_ms: Some(0),

@@ -21,6 +21,8 @@ use crate::{Gateway, No};
 pub(super) const REASON: &str = "sluice_reason";
 /// A second identical call is meant.
 pub(super) const AGAIN: &str = "sluice_allow_duplicate";
+/// What marks an argument that a header repeats.
+const REPEATED: &str = "x-mcp-header";
 /// Services whose effects stay on this gateway.
 const LOCAL: [&str; 8] = ["filesystem", "state", "agent", "system", "scheduler", "secrets", "comms", "alerts"];
 /// Services whose reads are answered from a copy the gateway keeps.
@@ -170,13 +172,15 @@ fn input(spec: &Capability) -> JsonObject {
 
 /// Whether a capability has an argument of this name itself.
 pub(super) fn has_own(spec: &Capability, argument: &str) -> bool {
-    services::input_schema(spec).get("properties").and_then(|own| own.get(argument)).is_some()
+    spec.param(argument).is_some()
 }
 
 /// Texts of a schema without what a screen would act on. Names and values stay: they have to be given as they are.
 fn plain(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
+            // A server may want arguments repeated in headers: of the gate, which does so, not of whoever calls the gate.
+            members.retain(|name, member| name != REPEATED || !member.is_string());
             for (name, member) in members {
                 match member {
                     Value::String(text) if ["description", "title"].contains(&name.as_str()) => *text = visible(text),
@@ -271,6 +275,10 @@ mod tests {
         plain(&mut schema);
         assert_eq!(schema, json!({"properties": {"x": {"description": "a[2Jb", "enum": ["\u{1b}"]}}}));
         assert_eq!(visible("two\nlines\u{7}"), "two\nlines");
+        let mut schema =
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": "A"}, "x-mcp-header": {"type": "string"}}});
+        plain(&mut schema);
+        assert_eq!(schema, json!({"properties": {"a": {"type": "string"}, "x-mcp-header": {"type": "string"}}}));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use sluice_core::proxy::{DraftMove, Identity, NotTaken, OpenDraft, Operation, Pr
 
 use super::{ABANDONED, Draft, IN_PROGRESS, SENT, Workspace, filed, files, read_draft, whole};
 
-/// Most sides that are kept.
+/// Most sides that are kept. The one dealt with longest ago makes room for another.
 const SIDES: usize = 1_000;
 /// Most drafts with a name that are kept in progress.
 const DRAFTS: usize = 100;
@@ -102,11 +102,8 @@ impl Workspace {
     }
 
     fn know(&self, name: &str, facts: &Map<String, Value>, now: Timestamp) -> Result<(), NotTaken> {
-        let kept = self.side(name);
-        if kept.is_none() && self.side_files().len() >= SIDES {
-            return Err(NotTaken::Full);
-        }
-        let mut side = kept.unwrap_or_else(|| newcomer(name, &now.to_string()));
+        self.make_room(name).map_err(|_| NotTaken::Unwritten)?;
+        let mut side = self.side(name).unwrap_or_else(|| newcomer(name, &now.to_string()));
         side.last = now.to_string();
         side.facts.extend(facts.clone());
         self.write_side(&side).map_err(|_| NotTaken::Unwritten)
@@ -114,12 +111,23 @@ impl Workspace {
 
     /// Notes that a side was dealt with. The turn is the caller's.
     pub(super) fn met(&self, name: &str, at: &str) -> io::Result<()> {
-        let kept = self.side(name);
-        if kept.is_none() && self.side_files().len() >= SIDES {
+        let side = self.side(name).unwrap_or_else(|| newcomer(name, at));
+        self.write_side(&KeptSide { last: at.to_owned(), ..side })
+    }
+
+    /// Forgets the side dealt with longest ago, if there are as many as may be and this one is new. The turn is the
+    /// caller's.
+    pub(super) fn make_room(&self, name: &str) -> io::Result<()> {
+        if self.side_path(name).exists() || self.side_files().len() < SIDES {
             return Ok(());
         }
-        let side = kept.unwrap_or_else(|| newcomer(name, at));
-        self.write_side(&KeptSide { last: at.to_owned(), ..side })
+        let all = self.side_files().into_iter().filter_map(|path| Some((read_side(&path)?.last, path)));
+        let Some((_, oldest)) = all.min() else { return Ok(()) };
+        fs::remove_file(&oldest)?;
+        match fs::remove_file(oldest.with_extension("jsonl")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn write_side(&self, side: &KeptSide) -> io::Result<()> {
@@ -407,6 +415,24 @@ mod tests {
             workspace.take(&draft(&n.to_string(), DraftMove::Open, json!({})), "go", NOW).unwrap();
         }
         assert_eq!(workspace.take(&draft("more", DraftMove::Open, json!({})), "go", NOW), Err(NotTaken::Full));
+    }
+
+    #[test]
+    fn the_side_dealt_with_longest_ago_makes_room_for_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(&folder);
+        for n in 0..SIDES as u64 {
+            let side = newcomer(&format!("s{n}"), &(NOW + Span::from_secs(n)).to_string());
+            fs::write(workspace.side_path(&side.name), serde_json::to_vec(&side).unwrap()).unwrap();
+        }
+        workspace.remember("s0", &exchange(NOW + Span::from_secs(5_000))).unwrap();
+        fs::write(workspace.relation("s1"), "{}\n").unwrap();
+        workspace.remember("new", &exchange(NOW + Span::from_secs(5_001))).unwrap();
+        assert!(workspace.side("s1").is_none() && !workspace.relation("s1").exists(), "all that is kept of it");
+        workspace.take(&relation("newer", json!({"likes": 1})), "feed", NOW + Span::from_secs(5_002)).unwrap();
+        assert!(workspace.side("s2").is_none());
+        assert!(["s0", "s3", "new", "newer"].iter().all(|name| workspace.side(name).is_some()));
+        assert_eq!(workspace.side_files().len(), SIDES);
     }
 
     #[test]

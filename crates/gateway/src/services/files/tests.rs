@@ -89,7 +89,8 @@ impl World {
 
     fn read(&self, capability: &str, arguments: Value) -> Result<Value, Code> {
         let call = CallId::from_bits(self.id());
-        let ask = Ask { call, action: self.action(capability, arguments), session: None, now: self.clock.now() };
+        let ask =
+            Ask { call, action: self.action(capability, arguments), session: None, now: self.clock.now(), notes: None };
         self.runtime.block_on(self.files.read(&ask)).map_err(|refusal| refusal.code())
     }
 

@@ -35,10 +35,19 @@ pub struct KeyChange {
 pub struct KeyChanges {
     /// In order.
     pub events: Vec<KeyChange>,
-    /// Whether changes after the number asked for were dropped because there were too many.
+    /// Whether changes after the number asked for were dropped because there were too many, or too many keys to look at.
     pub overflow: bool,
     /// The number to go on after.
     pub last: u64,
+}
+
+/// How far a look goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To the last key there is.
+    All,
+    /// To the last key that was looked at: what comes after it may be there or not.
+    Part,
 }
 
 /// All subscriptions.
@@ -74,12 +83,13 @@ impl Subscriptions {
     }
 
     /// Takes in how the values are now, and gives what changed after a number.
-    pub fn look(&self, id: &str, items: &[Item], after: u64) -> Option<KeyChanges> {
+    pub fn look(&self, id: &str, (items, reach): (&[Item], Reach), after: u64) -> Option<KeyChanges> {
         let mut table = self.table();
         let subscription = table.get_mut(id)?;
-        subscription.take(versions(items));
+        subscription.take(versions(items), reach);
         let events = subscription.changes.iter().filter(|change| change.number > after).cloned().collect();
-        Some(KeyChanges { events, overflow: subscription.dropped > after, last: subscription.last.max(after) })
+        let overflow = subscription.dropped > after || reach == Reach::Part;
+        Some(KeyChanges { events, overflow, last: subscription.last.max(after) })
     }
 
     /// Ends one of this agent's.
@@ -93,8 +103,14 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    fn take(&mut self, now: BTreeMap<String, u64>) {
+    fn take(&mut self, mut now: BTreeMap<String, u64>, reach: Reach) {
         let before = std::mem::take(&mut self.known);
+        if reach == Reach::Part {
+            // What was not looked at has neither come nor gone.
+            let last = now.last_key_value().map(|(key, _)| key.clone());
+            let unseen = before.iter().filter(|(key, _)| Some(*key) > last.as_ref());
+            now.extend(unseen.map(|(key, version)| (key.clone(), *version)));
+        }
         for (key, version) in &now {
             if before.get(key) != Some(version) {
                 self.push("set", key, *version);
@@ -117,4 +133,33 @@ impl Subscription {
 
 fn versions(items: &[Item]) -> BTreeMap<String, u64> {
     items.iter().map(|item| (item.key.clone(), item.version)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscribed(keys: &[(&str, u64)]) -> Subscription {
+        let agent = AgentName::new("clerk").unwrap();
+        let (prefix, changes) = (String::new(), VecDeque::new());
+        Subscription { agent, prefix, known: known(keys), changes, last: 0, dropped: 0 }
+    }
+
+    fn known(keys: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        keys.iter().map(|(key, version)| ((*key).to_owned(), *version)).collect()
+    }
+
+    fn seen(subscription: &Subscription) -> Vec<(&str, &str)> {
+        subscription.changes.iter().map(|change| (change.kind, change.key.as_str())).collect()
+    }
+
+    #[test]
+    fn a_key_that_was_not_looked_at_is_not_called_deleted() {
+        let mut subscription = subscribed(&[("a", 1), ("b", 1), ("c", 1)]);
+        // Somebody sets a key before the others, and the look no longer reaches the last one.
+        subscription.take(known(&[("a", 2), ("aa", 1), ("b", 1)]), Reach::Part);
+        assert_eq!(seen(&subscription), [("set", "a"), ("set", "aa")]);
+        subscription.take(known(&[("a", 2), ("b", 1), ("c", 1)]), Reach::All);
+        assert_eq!(seen(&subscription)[2..], [("delete", "aa")], "once it is looked at again, it is as it was");
+    }
 }

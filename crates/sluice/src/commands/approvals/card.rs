@@ -21,7 +21,7 @@ pub(super) fn why(client: &Client, approval: &Value) -> Option<Value> {
     let first = writes(approval).first()?;
     let body = json!({
         "agent": first.get("agent"), "capability": first.get("capability"), "arguments": first.get("arguments"),
-        "session_id": first.get("session_id"),
+        "session_id": first.get("session_id"), "account": first.get("account"),
     });
     // The card is worth showing without it: a write only checked has a name the rules do not know.
     client.ask(&Ask::post("/v1/policy/explain").body(body)).ok()

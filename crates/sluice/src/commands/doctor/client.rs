@@ -1,7 +1,8 @@
 //! A client's hook, broken on purpose: does the tool stop.
 //!
 //! Takes a client; gives one finding per way in which its installed hook was broken. Promise: it is the hook of the client's
-//! own configuration that is tried, no program but this one is started for it, and a client without one fails.
+//! own configuration that is tried, no program but this one is started for it, and a client without one, or with its hooks
+//! switched off, fails.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,8 +13,8 @@ use serde_json::Value;
 
 use super::{Finding, State};
 use crate::commands::hook::Agent;
-use crate::commands::setup::block;
 use crate::commands::setup::recipes::{self, Line};
+use crate::commands::setup::{block, members};
 
 /// What each client sends before it runs a command.
 const fn input(agent: Agent) -> &'static str {
@@ -39,8 +40,15 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for file in &files {
-        match installed(file, agent) {
-            Ok(found) => lines.extend(found),
+        match settings(file) {
+            Ok(None) => {}
+            Ok(Some(read)) => {
+                gather(&read, &format!("{}{}", recipes::HOOK, agent.name()), &mut lines);
+                if let Some(switch) = switched_off(agent, &read) {
+                    let text = format!("`{}` has {switch}: the client asks nobody", file.display());
+                    findings.push(Finding::new("hook", State::Fail, text).hint("take that out of the file"));
+                }
+            }
             Err(why) => findings.push(Finding::new("hook", State::Warn, format!("`{}`: {why}", file.display()))),
         }
     }
@@ -56,17 +64,37 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     findings
 }
 
-/// The lines of our hooks in a client's file.
-fn installed(file: &Path, agent: Agent) -> Result<Vec<String>, String> {
-    let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
-    let read = match file.extension().and_then(|kind| kind.to_str()) {
-        Some("toml") => block::read(&text)?,
-        _ => serde_json::from_str(&text)
-            .map_err(|_| "it is not plain JSON, so nothing can be said about it".to_owned())?,
+/// A client's file, if there is one.
+fn settings(file: &Path) -> Result<Option<Value>, String> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
+    match file.extension().and_then(|kind| kind.to_str()) {
+        Some("toml") => block::read(&text).map(Some),
+        _ if text.trim().is_empty() => Ok(None),
+        _ => members::read(&text).map(Some).ok_or_else(|| "it is not JSON, so nothing can be said about it".to_owned()),
+    }
+}
+
+/// What in a client's file keeps all its hooks, or ours, from being run.
+fn switched_off(agent: Agent, read: &Value) -> Option<&'static str> {
+    let is = |pointer: &str, wanted: bool| read.pointer(pointer) == Some(&Value::Bool(wanted));
+    let among = |pointer: &str| {
+        let mut names = read.pointer(pointer).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        names.any(|name| name == recipes::NAME || name.contains(recipes::HOOK))
     };
-    let mut found = Vec::new();
-    gather(&read, &format!("{}{}", recipes::HOOK, agent.name()), &mut found);
-    Ok(found)
+    match agent {
+        Agent::ClaudeCode if is("/disableAllHooks", true) => Some("`disableAllHooks`"),
+        Agent::Codex if is("/features/hooks", false) || is("/features/codex_hooks", false) => {
+            Some("`hooks = false` under `[features]`")
+        }
+        Agent::Gemini if is("/hooksConfig/enabled", false) || is("/hooks/enabled", false) => {
+            Some("`hooksConfig.enabled: false`")
+        }
+        Agent::Gemini if is("/tools/enableHooks", false) => Some("`tools.enableHooks: false`"),
+        Agent::Gemini if among("/hooksConfig/disabled") || among("/hooks/disabled") => {
+            Some("the hook of sluice under `hooksConfig.disabled`")
+        }
+        Agent::ClaudeCode | Agent::Codex | Agent::Gemini | Agent::Cursor => None,
+    }
 }
 
 /// Every text with a mark.
@@ -156,5 +184,45 @@ fn stopped(agent: Agent, code: Option<i32>, stdout: &str) -> bool {
         Agent::ClaudeCode | Agent::Codex => code == Some(2),
         Agent::Gemini => code == Some(2) && (stdout.is_empty() || said.get("decision") == Some(&"deny".into())),
         Agent::Cursor => code == Some(2) && (stdout.is_empty() || said.get("permission") == Some(&"deny".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hooks_that_are_switched_off_are_noticed() {
+        for (agent, read) in [
+            (Agent::ClaudeCode, json!({"disableAllHooks": true})),
+            (Agent::Codex, json!({"features": {"hooks": false}})),
+            (Agent::Codex, json!({"features": {"codex_hooks": false}})),
+            (Agent::Gemini, json!({"hooksConfig": {"enabled": false}})),
+            (Agent::Gemini, json!({"hooksConfig": {"disabled": ["other", "sluice"]}})),
+            (Agent::Gemini, json!({"hooksConfig": {"disabled": ["x hook gemini # sluice hook gemini"]}})),
+            (Agent::Gemini, json!({"tools": {"enableHooks": false}})),
+        ] {
+            assert!(switched_off(agent, &read).is_some(), "{agent:?} {read}");
+        }
+        for (agent, read) in [
+            (Agent::ClaudeCode, json!({"disableAllHooks": false})),
+            (Agent::Codex, json!({"features": {"hooks": true, "other": false}})),
+            (Agent::Gemini, json!({"hooksConfig": {"enabled": true, "disabled": ["other"]}})),
+            (Agent::Cursor, json!({"disableAllHooks": true})),
+        ] {
+            assert_eq!(switched_off(agent, &read), None, "{agent:?} {read}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_comments_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("settings.json");
+        fs::write(&file, "{\n  // mine\n  \"hooks\": {\"BeforeTool\": [],},\n}\n").unwrap();
+        assert_eq!(settings(&file), Ok(Some(json!({"hooks": {"BeforeTool": []}}))));
+        fs::write(&file, "{,}").unwrap();
+        assert!(settings(&file).is_err());
+        assert_eq!(settings(&folder.path().join("none.json")), Ok(None));
     }
 }

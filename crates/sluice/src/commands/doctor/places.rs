@@ -90,7 +90,9 @@ fn readable_by_others(path: &Path, depth: usize, seen: &mut usize, open: &mut Ve
     if about.is_symlink() || *seen > FILES {
         return;
     }
-    if about.mode() & 0o077 != 0 {
+    // A public key is for everyone.
+    let is_public = about.is_file() && path.extension().is_some_and(|end| end == "pub");
+    if about.mode() & 0o077 != 0 && !is_public {
         open.push((path.to_owned(), about.mode() & 0o7777));
     }
     if about.is_dir() && depth < DEPTH {

@@ -142,6 +142,8 @@ impl Relay {
         let status = response.status();
         let streams = kind.starts_with("text/event-stream");
         let (mut events, mut body) = (Events::default(), Vec::new());
+        // Only a request waits for an answer; one that gets none must hear of it, or its client waits for ever.
+        let mut answered = message.get("id").is_none() || message.get("method").is_none();
         loop {
             let piece = match response.chunk().await {
                 Ok(Some(piece)) => piece,
@@ -149,7 +151,10 @@ impl Relay {
                 Err(error) => return Err(Ok(Fault::Unclear(plain(&error)))),
             };
             if streams {
-                events.push(&piece).iter().for_each(|event| self.tell(message, event, session.as_deref()));
+                for event in events.push(&piece) {
+                    answered |= answers(message, &event);
+                    self.tell(message, &event, session.as_deref());
+                }
             } else {
                 body.extend_from_slice(&piece);
             }
@@ -158,7 +163,8 @@ impl Relay {
             }
         }
         if streams || body.is_empty() {
-            return Ok(());
+            let none = || Err(Ok(Fault::Unclear(format!("it ended with {}, without one", status.as_u16()))));
+            return if answered { Ok(()) } else { none() };
         }
         let body = String::from_utf8_lossy(&body);
         if kind.starts_with("application/json") {
@@ -283,6 +289,12 @@ enum Heard {
     Something,
     Nothing,
     Never,
+}
+
+/// Whether this is the answer to a request.
+fn answers(request: &Value, text: &str) -> bool {
+    let Ok(answer) = serde_json::from_str::<Value>(text) else { return false };
+    answer.get("id") == request.get("id") && (answer.get("result").is_some() || answer.get("error").is_some())
 }
 
 fn is(message: &Value, method: &str) -> bool {

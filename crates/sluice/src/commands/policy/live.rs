@@ -128,23 +128,27 @@ pub(super) fn replay(reach: &Reach, dir: &Path, span: Span, json: bool, screen: 
         return Ok(looser);
     }
     let differences = found.get("differences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let ids: Vec<String> = differences.iter().map(|entry| text(entry, "buffer_id").to_owned()).collect();
-    let mut table = Table::new(&["hold", "agent", "capability", "now", "then", "rule"]);
+    let ids: Vec<String> = differences.iter().map(|entry| text(entry, "call_id").to_owned()).collect();
+    let mut table = Table::new(&["call", "agent", "capability", "now", "then", "rule"]);
     for (entry, id) in differences.iter().zip(short_ids(screen, &ids)) {
         let cell = |name| shown(entry, name);
         table.row(&[id, cell("agent"), cell("capability"), cell("now"), cell("then"), cell("rule")]);
     }
-    table.print(screen, "no write would have been treated otherwise")?;
+    table.print(screen, "nothing would have been treated otherwise")?;
     let writes = found.get("writes").and_then(Value::as_u64).unwrap_or(0);
     let writes = counted(usize::try_from(writes).unwrap_or(usize::MAX), "write");
-    screen.note(format_args!("{writes}: {} stricter, {looser} looser", shown(&found, "stricter")));
-    let refused = found.get("refused").and_then(Value::as_u64).unwrap_or(0);
-    if refused > 0 {
-        let least = if found.get("refused_all") == Some(&Value::Bool(true)) { "" } else { "at least " };
-        let refused = counted(usize::try_from(refused).unwrap_or(usize::MAX), "refused call");
+    let number = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let refused = |number: u64| counted(usize::try_from(number).unwrap_or(usize::MAX), "refused call");
+    let replayed = refused(number("refused_replayed"));
+    screen.note(format_args!("{writes} and {replayed}: {} stricter, {looser} looser", shown(&found, "stricter")));
+    let unknown = number("refused").saturating_sub(number("refused_replayed"));
+    let all = found.get("refused_all") == Some(&Value::Bool(true));
+    if unknown > 0 || !all {
+        let least = if all { "" } else { "at least " };
         screen.hand(format_args!(
-            "warning: {least}{refused} not replayed: what is refused leaves no arguments behind, and some of it may be \
-             allowed now; sluice calls list --state blocked"
+            "warning: {least}{} not replayed, because what it asked for is not kept; some of it may be allowed now: sluice \
+             calls list --state blocked",
+            refused(unknown)
         ))?;
     }
     Ok(looser)

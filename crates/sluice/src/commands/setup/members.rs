@@ -13,8 +13,13 @@ pub(super) fn set(text: &str, path: &[&str], value: &Value) -> Result<String, St
 
 /// What stands at a path.
 pub(super) fn get(text: &str, path: &[&str]) -> Option<Value> {
-    let read: Value = serde_json::from_str(&plain(text)).ok()?;
+    let read = read(text)?;
     path.iter().try_fold(&read, |value, key| value.get(key)).cloned()
+}
+
+/// All of it, comments or not; nothing if it is no JSON.
+pub(crate) fn read(text: &str) -> Option<Value> {
+    serde_json::from_str(&plain(text)).ok()
 }
 
 /// Takes the member at a path out, if it is there.

@@ -8,6 +8,8 @@ use super::{For, Scope, block, members};
 
 /// What marks a hook as ours: the end of its line.
 pub(crate) const HOOK: &str = "# sluice hook ";
+/// What a hook is called where hooks have names.
+pub(crate) const NAME: &str = "sluice";
 /// What lets Claude Code use every tool of a server of our name.
 const ALL_TOOLS: &str = "mcp__sluice__*";
 /// How long a client waits for a hook, in seconds; the hook itself gives up before.
@@ -97,14 +99,14 @@ pub(super) fn is_bare(text: &str) -> bool {
 
 /// Where a client may have its hooks, ours or others'.
 pub(crate) fn hook_files(client: For, home: &Path, here: &Path) -> Vec<PathBuf> {
-    let (name, both) = match client {
-        For::ClaudeCode => (".claude/settings.json", true),
-        For::Codex => (".codex/config.toml", true),
-        For::Gemini => (".gemini/settings.json", true),
-        For::Cursor => (".cursor/hooks.json", true),
-        For::ClaudeDesktop | For::Vscode => ("", false),
+    let (name, local) = match client {
+        For::ClaudeCode => (".claude/settings.json", Some(".claude/settings.local.json")),
+        For::Codex => (".codex/config.toml", None),
+        For::Gemini => (".gemini/settings.json", None),
+        For::Cursor => (".cursor/hooks.json", None),
+        For::ClaudeDesktop | For::Vscode => return Vec::new(),
     };
-    if both { vec![here.join(name), home.join(name)] } else { Vec::new() }
+    local.into_iter().map(|name| here.join(name)).chain([here.join(name), home.join(name)]).collect()
 }
 
 /// Every change a client needs.
@@ -142,7 +144,7 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
                 let hook = json!({
                     "matcher": ".*",
                     "hooks": [{
-                        "type": "command", "name": "sluice", "command": place.hook("gemini"), "timeout": HOOK_SECONDS * 1000,
+                        "type": "command", "name": NAME, "command": place.hook("gemini"), "timeout": HOOK_SECONDS * 1000,
                     }],
                 });
                 put(file, Edit::Push(&["hooks", "BeforeTool"], hook, HOOK));
@@ -152,7 +154,7 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
             put(home(".cursor/mcp.json"), Edit::Server(&["mcpServers", "sluice"], place.server()));
             if hooks {
                 let file = home(".cursor/hooks.json");
-                let hook = json!({"command": place.hook("cursor"), "failClosed": true});
+                let hook = json!({"command": place.hook("cursor"), "timeout": HOOK_SECONDS, "failClosed": true});
                 put(file.clone(), Edit::Need(&["version"], json!(1)));
                 put(file.clone(), Edit::Push(&["hooks", "beforeMCPExecution"], hook.clone(), HOOK));
                 put(file.clone(), Edit::Push(&["hooks", "beforeShellExecution"], hook.clone(), HOOK));
@@ -358,6 +360,10 @@ mod tests {
         assert!(text(For::ClaudeCode).contains("\"onFailure\": \"block\""));
         assert!(text(For::Cursor).contains("\"failClosed\": true"));
         assert!(text(For::Codex).contains("required = true"));
+        // Each waits longer for the hook than the hook for a person.
+        for client in [For::ClaudeCode, For::Codex, For::Gemini, For::Cursor] {
+            assert!(text(client).contains("timeout"), "{client:?}");
+        }
         assert!(text(For::ClaudeCode).contains("'/home/u/it'\\\\''s.key'"), "names are quoted for the shell");
     }
 }

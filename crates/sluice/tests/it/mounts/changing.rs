@@ -244,3 +244,29 @@ fn a_write_that_is_under_way_when_its_server_is_removed_ends_as_it_ends() {
     });
     assert_eq!(scene.processes("slow"), [] as [&str; 0]);
 }
+
+#[test]
+fn a_call_that_waited_is_held_against_what_the_server_says_of_its_tool_by_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let lines = stub("one", "turns", &format!("      STUB_FILE: \"{}\"\n", pipe.display()));
+    let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", pipe.display()));
+    let scene = Scene::new(&lines.replace("timeout: 5s", "timeout: 30s\n    at_once: 1"), FREE);
+    scene.open("one");
+    std::thread::scope(|threads| {
+        let first = threads.spawn(|| scene.call("one.write", "x"));
+        // Opens when the server has the call in hand; the next one then waits for the only place.
+        let mut go = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        let next = threads.spawn(|| scene.call("one.echo", "x"));
+        for _ in 0..50 {
+            assert_eq!(scene.state_of("one", "echo"), "open");
+        }
+        go.write_all(b"go").unwrap();
+        drop(go);
+        let next = next.join().unwrap();
+        assert_eq!(next.body["code"], "gateway.unsupported", "{next:?}");
+        assert_eq!(first.join().unwrap().body["result"]["data"]["is_error"], false);
+    });
+    assert_eq!(scene.state_of("one", "echo"), "changed");
+}

@@ -31,6 +31,8 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         door: None,
         findings: None,
         origins: None,
+        kept: None,
+        observed: Vec::new(),
     }
 }
 
@@ -108,6 +110,28 @@ fn refused_calls_are_listed_the_latest_first_page_by_page_and_no_further_than_th
         let first = &found[0];
         assert_eq!((first.capability.as_str(), first.code.as_str()), ("email.search", "policy.blocked"));
         assert_eq!((first.rule.as_deref(), first.tier.as_deref()), (Some("agents/clerk.yaml:3"), Some("autonomous")));
+    });
+}
+
+#[test]
+fn what_was_refused_is_kept_once_under_its_digest_and_for_a_month() {
+    everywhere(|world| {
+        let action = world.mail("clerk", "hello").action;
+        for _ in 0..3 {
+            world.clock.advance(Span::from_secs(1));
+            let ending = Ending::Refused { code: "policy.blocked".into() };
+            let (digest, kept) = (Some(action.digest()), Some(action.clone()));
+            world.wait(world.store.closed(Closed { digest, kept, ..closed(world, ending) })).unwrap();
+        }
+        let kept = || world.wait(world.store.refused_action(action.digest())).unwrap();
+        assert_eq!(kept(), Some(action.clone()));
+        assert_eq!(world.wait(world.store.refused_action(Digest::of(b"another"))).unwrap(), None);
+        world.clock.advance(Span::from_hours(30 * 24 - 1));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        assert!(kept().is_some(), "a month from when it was last asked");
+        world.clock.advance(Span::from_hours(1));
+        world.wait(world.store.prune(world.now(), 100)).unwrap();
+        assert_eq!(kept(), None);
     });
 }
 

@@ -1,11 +1,13 @@
 //! What is withheld, what sessions were shown, and what people's yeses make known.
 
 use sluice_core::approval::Answer;
+use sluice_core::audit::{Entry, Sealed};
+use sluice_core::batch::Window;
 use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::policy::Origin;
 use sluice_core::target::{Met, Traced};
-use sluice_core::{AgentName, CallId, ServiceName, Span, Tier};
-use sluice_store::{Admission, Admitted, Finding, Observation, Ruling, SealedContent};
+use sluice_core::{AgentName, CallId, NodeName, ServiceName, Span, Tier};
+use sluice_store::{Admission, Admitted, Closed, Ending, Finding, Observation, Rate, Ruling, SealedContent};
 use sluice_testkit::World;
 use sluice_testkit::world::ana;
 
@@ -94,6 +96,49 @@ fn what_a_session_was_shown_is_kept_as_numbers_of_that_session() {
         assert_eq!(world.wait(world.store.observed(SessionId::from_bits(9))).unwrap(), []);
         assert_eq!(recorded(world, "session.observed"), 1);
     });
+}
+
+#[test]
+fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
+    everywhere(|world| {
+        let session = SessionId::mint(world.ids.as_ref());
+        let seen = |call: CallId| {
+            let met = Met::of("write to evil@example.net", session.bits());
+            let id = CallId::mint(world.ids.as_ref());
+            Observation { session, id, call: Some(call), source: "mount.good".into(), met }
+        };
+        let window = Window { limit: 1, span: Span::from_hours(1) };
+        let rate = Rate { rule: "a:1".into(), window, on_exceed: Some(Tier::ApprovalRequired) };
+        let answered = |call: CallId| Closed {
+            call,
+            agent: clerk(),
+            session: Some(session),
+            capability: "good.echo".parse().unwrap(),
+            digest: None,
+            tier: Some(Tier::Autonomous),
+            policy: "p1".into(),
+            rule: None,
+            outcome: Ending::Answered,
+            rates: vec![rate.clone()],
+            notify: None,
+            door: None,
+            findings: None,
+            origins: None,
+            observed: vec![seen(call), seen(call)],
+        };
+        let [first, second] = [(); 2].map(|()| CallId::mint(world.ids.as_ref()));
+        world.wait(world.store.closed(answered(first))).unwrap();
+        let kinds: Vec<String> = world.wait(world.store.call_entries(first)).unwrap().iter().map(kind).collect();
+        assert_eq!(kinds, ["session.observed", "session.observed", "call.answered"]);
+        // One too many is not answered, so its session has not seen it either.
+        assert!(world.wait(world.store.closed(answered(second))).is_err());
+        assert_eq!(world.wait(world.store.observed(session)).unwrap().len(), 2);
+        assert_eq!(recorded(world, "session.observed"), 2);
+    });
+}
+
+fn kind((_, sealed): &(NodeName, Sealed)) -> String {
+    serde_json::from_slice::<Entry>(&sealed.body).unwrap().fact.kind
 }
 
 #[test]

@@ -247,7 +247,9 @@ fn a_prefix_means_its_characters_and_nothing_else() {
         sorted.sort();
         assert_eq!(listed(world, &own(), "", None, 99), sorted, "by bytes on every engine");
         assert_eq!(listed(world, &own(), "", Some(&sorted[3]), 2), sorted[4..6]);
-        let query = world.wait(world.store.state_query(own(), "a%".into(), 2)).unwrap();
+        let query = world.wait(world.store.state_query(own(), "a%".into(), None, 2)).unwrap();
+        let rest = world.wait(world.store.state_query(own(), "a%".into(), Some(query[0].key.clone()), 2)).unwrap();
+        assert!(rest.iter().all(|item| item.key > query[0].key), "{rest:?}");
         assert_eq!(
             query.iter().map(|item| (item.key.as_str(), item.value.as_str())).collect::<Vec<_>>(),
             [("a%", "1"), ("a%b", "1")]

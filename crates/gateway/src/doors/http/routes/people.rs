@@ -3,7 +3,7 @@
 use sluice_core::refusal::Code;
 use sluice_store::Role;
 
-use super::{AGENT, APPROVER, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, WAIT, handler, shape};
+use super::{AGENT, APPROVER, CALL, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, WAIT, handler, shape};
 use crate::doors::http::route::{Access, Param, Route};
 use crate::doors::http::{approvals, gate, holds, status, views};
 
@@ -159,22 +159,7 @@ pub const ROUTES: &[Route] = &[
         query: &[],
         body: shape!(approvals::Decide),
         answers: &[(200, shape!(views::ApprovalView)), (202, shape!(views::ApprovalView))],
-        refusals: &[
-            Code::FreezeActive,
-            Code::ServiceStopped,
-            Code::LeakFound,
-            Code::PolicyBlocked,
-            Code::SchemaUnknownArgument,
-            Code::ApprovalNotFound,
-            Code::ApprovalAlreadyDecided,
-            Code::ApprovalNotOffered,
-            Code::ApprovalNotPossible,
-            Code::ApprovalGrown,
-            Code::SchemaMissingArgument,
-            Code::HoldNotFound,
-            Code::StoreConflict,
-            Code::StoreNotFound,
-        ],
+        refusals: &DECIDE,
         handler: handler!(approvals::decide),
     },
     Route {
@@ -275,3 +260,29 @@ pub const ROUTES: &[Route] = &[
         handler: handler!(status::acknowledge),
     },
 ];
+
+/// What a decision itself can be refused with.
+const OWN: [Code; 6] = [
+    Code::ApprovalNotFound,
+    Code::ApprovalAlreadyDecided,
+    Code::ApprovalNotOffered,
+    Code::ApprovalNotPossible,
+    Code::ApprovalGrown,
+    Code::HoldNotFound,
+];
+
+/// As a decision, and as a call: what a person changed walks the rooms like one.
+#[expect(clippy::indexing_slicing, reason = "a constant: what would be out of bounds does not compile")]
+const DECIDE: [Code; CALL.len() + OWN.len()] = {
+    let mut all = [Code::ApprovalNotFound; CALL.len() + OWN.len()];
+    let mut n = 0;
+    while n < CALL.len() {
+        all[n] = CALL[n];
+        n += 1;
+    }
+    while n < all.len() {
+        all[n] = OWN[n - CALL.len()];
+        n += 1;
+    }
+    all
+};
