@@ -220,7 +220,7 @@ impl<'a> Bounds<'a> {
                 b'\\' => next == b'n',
                 b'|' => true,
                 // A string behind its key begins anew, as a line does.
-                b'"' => at > lead && is_value(rest.get(..at).unwrap_or_default()),
+                b'"' => at > lead && opens_prose(rest, at),
                 // The full stops of Chinese and Japanese end in these bytes.
                 0x82 => at >= 2 && rest.get(at - 2..at) == Some([0xe3, 0x80].as_slice()),
                 0x81 | 0x9f => at >= 2 && rest.get(at - 2..at) == Some([0xef, 0xbc].as_slice()),
@@ -235,7 +235,9 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Whether a quote that follows this opens the value of a key.
-fn is_value(before: &[u8]) -> bool {
+/// Whether a quote opens the value of a key, and that value is prose.
+fn opens_prose(text: &[u8], quote: usize) -> bool {
+    let (before, after) = (text.get(..quote).unwrap_or_default(), text.get(quote + 1..).unwrap_or_default());
     before.iter().rev().find(|byte| **byte != b' ') == Some(&b':')
+        && after.iter().take(64).take_while(|byte| **byte != b'"').filter(|byte| **byte == b' ').count() >= 3
 }
