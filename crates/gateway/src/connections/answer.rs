@@ -21,7 +21,7 @@ const SHORT: usize = 512;
 /// The most an adapter of others may keep to go back to, as base64.
 const LONGEST_BEFORE: usize = 1 << 20;
 /// The longest a service may put us off.
-const LONGEST_WAIT: Span = Span::from_mins(360);
+pub(super) const LONGEST_WAIT: Span = Span::from_mins(360);
 
 /// Why something did not happen, in the adapter's words.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

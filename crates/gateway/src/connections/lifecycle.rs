@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use serde_json::json;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
+use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ServiceName};
 use sluice_store::{Connection as Row, ConnectionMove, Ended, NewConnection, Store, StoreError};
@@ -184,7 +185,7 @@ impl Connections {
     pub(crate) async fn end(&self, name: &ServiceName, by: &Actor) -> Result<Over, No> {
         let row = self.row(name).await?;
         if row.state == ConnectionState::Disconnected {
-            return Err(unknown(name));
+            return self.end_the_rest(row, by).await;
         }
         // Its adapter may be gone or another by now: it is ended all the same.
         let line = self.line(name).await.ok();
@@ -198,19 +199,43 @@ impl Connections {
         Ok(Over { row, line, ended })
     }
 
+    /// A connection that was ended, but not everything of it could be destroyed then.
+    async fn end_the_rest(&self, row: Row, by: &Actor) -> Result<Over, No> {
+        let mut left = self.folder(&row.name).exists();
+        for secret in Self::secrets(&row.name)? {
+            match self.ground.vault.show(&secret).await {
+                Ok(found) => left |= found.revoked.is_none(),
+                Err(VaultError::Unknown) => {}
+                Err(error) => return Err(error.refusal().into()),
+            }
+        }
+        if !left {
+            return Err(unknown(&row.name));
+        }
+        let rows = self.ground.store.connections().await?;
+        let ended = if stands_behind(&rows, &row.service) {
+            Ended { cancelled: Vec::new(), on_their_way: Vec::new() }
+        } else {
+            self.cancel_all(&row.service, by).await?
+        };
+        Ok(Over { line: self.known(&row.name), row, ended })
+    }
+
     /// Destroys what is left of a connection that was ended: secrets and copy.
     ///
     /// # Errors
-    /// When it cannot be destroyed; the next start tries again.
+    /// When something of it cannot be destroyed. The rest is; whoever ends it again, or the next start, tries once more.
     pub(crate) async fn clear(&self, over: Over, by: &Actor) -> Result<Receipt, No> {
         let Over { row, line, ended } = over;
         let name = &row.name;
         let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
-        let secrets = self.revoke_all(name, by).await?;
+        let secrets = self.revoke_all(name, by).await;
+        // A vault that cannot be written to does not keep the mail of somebody who wants it gone.
         let messages = match &line {
-            Some(line) => self.destroy(line).await?,
-            None => self.remove_files(name).map(|()| 0)?,
+            Some(line) => self.destroy(line).await,
+            None => self.remove_files(name).map(|()| 0),
         };
+        let (secrets, messages) = (secrets?, messages?);
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
         let Ended { cancelled, on_their_way } = ended;
@@ -234,7 +259,7 @@ impl Connections {
             Err(error) => return tracing::error!(code = error.code(), "connections cannot be read: {error}"),
         };
         for row in rows.iter().filter(|row| row.state == ConnectionState::Disconnected) {
-            let in_use = rows.iter().any(|other| other.service == row.service && other.state.answers());
+            let in_use = stands_behind(&rows, &row.service);
             if let Err(no) = self.finish_ending(row, in_use).await {
                 tracing::error!(connection = %row.name, "what is left of {} cannot be removed: {}", row.name, no.refusal);
             }
@@ -261,10 +286,15 @@ impl Connections {
         Ok(ended)
     }
 
+    /// Everything of a connection that is in the vault.
+    fn secrets(name: &ServiceName) -> Result<[SecretName; 3], No> {
+        Ok([Self::access_secret(name)?, Self::oauth_secret(name)?, Self::copy_secret(name)?])
+    }
+
     /// Destroys the credentials of a connection. Gives the names of those there were.
     async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, No> {
         let mut secrets = Vec::new();
-        for secret in [Self::access_secret(name)?, Self::oauth_secret(name)?, Self::copy_secret(name)?] {
+        for secret in Self::secrets(name)? {
             match self.ground.vault.revoke(&secret, by.clone()).await {
                 Ok(()) => secrets.push(secret.to_string()),
                 Err(VaultError::Unknown) => {}
@@ -429,4 +459,9 @@ impl Connections {
             SyncNo::Expired | SyncNo::Nonsense => "the worker reported nonsense".to_owned(),
         }
     }
+}
+
+/// Whether a connection that answers stands behind a service.
+fn stands_behind(rows: &[Row], service: &ServiceName) -> bool {
+    rows.iter().any(|row| row.service == *service && row.state.answers())
 }

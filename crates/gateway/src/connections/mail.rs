@@ -119,8 +119,10 @@ impl MailService {
         let mut answer = json!({
             "messages": messages, "more": found.more, "untrusted": true, "freshness": fresh(found.freshness, ask.now),
         });
-        if let (Some(over), Value::Object(members)) = (found.ranked_over, &mut answer) {
-            members.insert("ranked_over".into(), json!(over));
+        for (name, count) in [("ranked_over", found.ranked_over), ("looked_at", found.looked_at)] {
+            if let Some(count) = count {
+                put(&mut answer, name, count);
+            }
         }
         Ok(answer)
     }

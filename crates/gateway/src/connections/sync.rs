@@ -15,7 +15,7 @@ use sluice_core::{ServiceName, Span, Timestamp};
 use sluice_store::replica::{Batch, Change, Freshness, Replica, Shadow};
 use sluice_store::{ConnectionMove, Message, Severity};
 
-use super::answer::{PageSaid, SyncNo, Why};
+use super::answer::{LONGEST_WAIT, PageSaid, SyncNo, Why};
 use super::job::{Errand, Given};
 use super::manifest::Step;
 use super::view::Progress;
@@ -215,10 +215,11 @@ impl Connections {
 
     async fn round(&self, line: &Arc<Line>, how: How) -> Result<Synced, Stop> {
         let copy = line.copy().ok_or(Stop::Over)?;
-        {
+        let begins = |done: u64| {
             let mut pace = line.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            (pace.began, pace.beside) = (Some((self.ground.clock.since_boot(), copy.freshness().done)), None);
-        }
+            (pace.began, pace.beside) = (Some((self.ground.clock.since_boot(), done)), None);
+        };
+        begins(copy.freshness().done);
         let mut synced = Synced::default();
         if how != How::Afresh {
             match self.pages(line, &Into::Copy(Arc::clone(&copy)), &mut synced).await {
@@ -229,6 +230,8 @@ impl Connections {
         // The old copy answers until the new one is whole. One that was begun before goes on, unless it is too old itself.
         for first in [true, false] {
             let shadow = Arc::new(copy.shadow().map_err(|error| Stop::Later(error.to_string(), None))?);
+            // It counts from where it stands itself, not from the old one.
+            begins(shadow.freshness().done);
             let filled = self.pages(line, &Into::Beside(Arc::clone(&shadow)), &mut synced).await;
             let shadow = Arc::into_inner(shadow).ok_or(Stop::Over)?;
             match filled {
@@ -390,7 +393,7 @@ impl Connections {
             Some(Stop::Stopped(text)) => (text.clone(), None),
         };
         let doubled = Span::from_secs(AGAIN.as_secs() << pace.failed.min(10)).min(LONGEST);
-        let wait = after.map_or(doubled, |asked| doubled.max(Span::from_secs(asked)));
+        let wait = after.map_or(doubled, |asked| doubled.max(Span::from_secs(asked).min(LONGEST_WAIT)));
         pace.failed = pace.failed.saturating_add(1);
         pace.next = Some(boot + wait);
         pace.error = Some(text);

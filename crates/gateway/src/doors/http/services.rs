@@ -16,7 +16,7 @@ use super::secrets::{Hidden, value};
 use super::views::Page;
 use crate::config::Account;
 use crate::connections::{Connect, ConnectionView, Connections, Endpoints, Progress, Receipt, Synced};
-use crate::oauth::{OauthNo, Provider, Returned};
+use crate::oauth::{OauthNo, Provider, Returned, Revoked};
 use crate::services::describe;
 use crate::vault::NewValue;
 use crate::{Gateway, No};
@@ -312,13 +312,20 @@ pub(super) async fn disconnect(visit: Visit) -> Result<Reply, No> {
     // What a person ends is over before the provider has answered, however long it takes.
     let over = gw.connections.end(&name, &by).await?;
     gw.events.wrote();
-    let grant = match gw.oauth.revoke(&name, &by).await {
-        Ok(told) => told.as_str(),
-        Err(OauthNo::Unknown) => crate::oauth::Revoked::Nothing.as_str(),
-        Err(other) => return Err(no(other)),
-    };
-    let receipt = gw.connections.clear(over, &by).await?;
+    let told = gw.oauth.revoke(&name, &by).await;
+    // Whatever that said, what is here goes.
+    let receipt = gw.connections.clear(over, &by).await;
     gw.events.wrote();
+    let receipt = receipt?;
+    let grant = match told {
+        Ok(told) => told,
+        Err(OauthNo::Unknown) => Revoked::Nothing,
+        Err(other) => {
+            tracing::warn!(connection = %name, "whether the provider of {name} was told is not known: {other}");
+            Revoked::Unheard
+        }
+    };
+    let grant = grant.as_str();
     Ok(Reply::json(200, &ReceiptView { grant: grant.into(), at: gw.now().to_string(), receipt }))
 }
 

@@ -58,6 +58,12 @@ async fn what_is_ended_leaves_no_copy_no_secret_and_no_held_write() {
     let no = house.call("email.list", json!({})).await.unwrap_err();
     assert_eq!(no.refusal.code().as_str(), "gateway.unsupported");
     assert!(house.gw.connections.disconnect(&gmail(), ana()).await.is_err(), "once is enough");
+    // Something of it could not be deleted: it is ended again.
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("copy-1.db"), "half").unwrap();
+    let rest = house.gw.connections.disconnect(&gmail(), ana()).await.unwrap();
+    assert!(rest.cancelled.is_empty() && !folder.exists());
+    assert!(house.gw.connections.disconnect(&gmail(), ana()).await.is_err(), "now nothing is left");
 
     house.connect().await;
     house.gw.connections.sync_now(&gmail()).await.unwrap();
