@@ -221,7 +221,7 @@ mod tests {
         let file = folder.path().join("settings.json");
         fs::write(&file, "{\n  // mine\n  \"hooks\": {\"BeforeTool\": [],},\n}\n").unwrap();
         assert_eq!(settings(&file), Ok(Some(json!({"hooks": {"BeforeTool": []}}))));
-        fs::write(&file, "{,}").unwrap();
+        fs::write(&file, "{\"hooks\": [").unwrap();
         assert!(settings(&file).is_err());
         assert_eq!(settings(&folder.path().join("none.json")), Ok(None));
     }
