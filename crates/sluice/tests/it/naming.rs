@@ -89,7 +89,7 @@ fn rules_are_put_in_force_listed_replayed_and_reverted() {
     let replayed = gate.json(&["policy", "diff", new, "--replay", "7d"]);
     assert_eq!((replayed["writes"].as_u64(), replayed["stricter"].as_u64()), (Some(1), Some(1)), "{replayed}");
     let table = gate.masked(&gate.works(&["policy", "diff", new, "--replay", "7d"]));
-    assert!(table.contains("buf_ID") && table.contains("autonomous"), "{table}");
+    assert!(table.contains("call_ID") && table.contains("autonomous"), "{table}");
     assert_eq!(gate.json(&["status"])["policy_version"], before.as_str(), "only compared");
 
     assert_eq!(gate.run(&["policy", "apply", new, "--if-version", "sha256:00"]).code, 7);
