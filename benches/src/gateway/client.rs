@@ -11,9 +11,14 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+/// What only a refusal of a tool holds.
+const REFUSED: [&str; 2] = ["\"isError\":true", "\"error\":"];
+
 /// Connections to one server.
 pub struct Crowd {
     streams: Vec<TcpStream>,
+    /// What every answer has to hold, if that was said.
+    has: Option<&'static str>,
 }
 
 /// What a run of requests took.
@@ -51,7 +56,13 @@ impl Crowd {
             }
             anyhow::Ok(streams)
         })?;
-        Ok(Self { streams })
+        Ok(Self { streams, has: None })
+    }
+
+    /// Looks at every answer of a tool: it holds this text and is no refusal, which has the same status.
+    pub fn expecting(mut self, has: &'static str) -> Self {
+        self.has = Some(has);
+        self
     }
 
     /// Has all requests answered; any other status than the wanted one is an error.
@@ -70,6 +81,7 @@ impl Crowd {
     ) -> anyhow::Result<Run> {
         let queue = Arc::new(Mutex::new(VecDeque::from(requests)));
         let streams = std::mem::take(&mut self.streams);
+        let has = self.has;
         let began = Instant::now();
         let (streams, millis) = runtime.block_on(async {
             let mut clients = JoinSet::new();
@@ -86,6 +98,9 @@ impl Crowd {
                         millis.push(asked.elapsed().as_secs_f64() * 1e3);
                         let text = String::from_utf8_lossy(&buffer).into_owned();
                         anyhow::ensure!(status == wanted, "answered {status} instead of {wanted}: {text}");
+                        let fine =
+                            has.is_none_or(|has| text.contains(has) && !REFUSED.iter().any(|no| text.contains(no)));
+                        anyhow::ensure!(fine, "answered {text}");
                         let Some(request) = then(&text) else { continue };
                         let asked = Instant::now();
                         let status = exchange(&mut stream, &request, &mut buffer).await?;
