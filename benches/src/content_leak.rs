@@ -69,7 +69,10 @@ pub fn measure() -> anyhow::Result<Section> {
     let planted = format!("{mail} {key}");
     let scan = |text: &str, live: &LiveSecrets| scanner.scan(&[Part::new("body", text)], Scope::Service, live);
     ensure!(scan(&planted, &none).blocks() && !scan(&mail, &vault).blocks(), "ours must find the key and nothing else");
-    ensure!(set.is_match(planted.as_bytes()) && !set.is_match(mail.as_bytes()), "the set must find the key and nothing else");
+    ensure!(
+        set.is_match(planted.as_bytes()) && !set.is_match(mail.as_bytes()),
+        "the set must find the key and nothing else"
+    );
     let speed = |work: &dyn Fn()| -> anyhow::Result<Took> {
         let (took, ()) = timed_here(PASSES * mail.len() as u64, || {
             (0..PASSES).for_each(|_| work());
