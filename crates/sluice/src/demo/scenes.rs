@@ -33,7 +33,8 @@ pub fn judge(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
         let Value::Object(arguments) = arguments else { anyhow::bail!("the arguments are an object") };
         let verdict = policy.judge(&stage.question(&name, &arguments));
         ensure!(verdict.tier == expected, "{capability} was judged {}", verdict.tier);
-        let rule = verdict.decided_by().map_or_else(|| "default".to_owned(), |rule| policy.location(rule));
+        let rule =
+            verdict.decided_by().map_or_else(|| "default".to_owned(), |rule| stage.nearby(&policy.location(rule)));
         let target = arguments.get("path").or_else(|| arguments.get("to")).and_then(|value| value.as_str());
         let target = target.unwrap_or("m-3114");
         writeln!(out, "              {capability:<18} {target:<42} {:<18} {rule}", verdict.tier)?;
@@ -43,7 +44,7 @@ pub fn judge(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
         anyhow::bail!("the arguments are an object");
     };
     writeln!(out, "\n              why the last one?")?;
-    for line in policy.explain(&stage.question(&name, &arguments)).to_string().lines() {
+    for line in stage.nearby(&policy.explain(&stage.question(&name, &arguments)).to_string()).lines() {
         writeln!(out, "              | {line}")?;
     }
     writeln!(out)?;

@@ -336,6 +336,11 @@ impl Stage {
         Question::new(&self.agent, name, arguments, self.clock.now())
     }
 
+    /// A text with the places of rules as one writes them inside the folder of rules.
+    pub fn nearby(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.folder.join("policies").display()), "")
+    }
+
     /// The gateway ends in order; nothing is written after it.
     pub fn close(&mut self) -> anyhow::Result<()> {
         self.tell.send_replace(true);
