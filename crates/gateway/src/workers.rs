@@ -2,19 +2,18 @@
 //!
 //! Takes an [`Order`] and a [`Host`] that answers for the gateway; gives how the worker ended. Until
 //! [`Workers::open`] was called there are none. Promise: never more workers at work than configured, and few that
-//! wait; a caller that goes away takes its worker with it; with `sandbox: required` nothing runs that is not locked in.
+//! wait to read; a caller that goes away takes its worker with it; with `sandbox: required` nothing runs that is not locked in.
 
 mod kept;
+mod readers;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 use sluice_core::{Clock, Span};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 pub use sluice_sandbox::parent::stranger::Stranger;
 pub use sluice_sandbox::parent::{
@@ -25,14 +24,11 @@ pub use sluice_sandbox::stranger::{Profile, Terms};
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
 use self::kept::{Ended, Kept, Read};
+use self::readers::Readers;
 use crate::config::{Config, Sandbox};
 
 /// How long one reading may take.
 const SLOWEST: Span = Span::from_secs(5);
-/// Workers that wait, locked in, for something to read.
-const READY: usize = 2;
-/// How long one of them waits before it ends, so that a quiet gateway keeps none.
-const IDLE: Duration = Duration::from_secs(600);
 
 /// What a worker is to do.
 #[derive(Debug, Clone)]
@@ -89,18 +85,10 @@ struct Yard {
     sandbox: Sandbox,
     /// As the first worker was locked in.
     layers: Layers,
-    /// Ways to the threads of workers that wait.
-    waiting: Mutex<Vec<mpsc::SyncSender<Errand>>>,
+    /// Read one item each.
+    readers: Arc<Readers>,
     /// Readers of conversations that may have one of their own.
     kept: Kept,
-}
-
-/// Something to read, on its way to the thread of a worker.
-struct Errand {
-    job: Job,
-    cancel: Cancel,
-    place: OwnedSemaphorePermit,
-    answer: oneshot::Sender<Result<End, NotStarted>>,
 }
 
 impl Workers {
@@ -113,13 +101,14 @@ impl Workers {
         let (spawner, limits) = (Spawner::new(program, clock)?, limits(config));
         let layers = probe(&spawner, limits, mode(config.sandbox))?;
         let slots = Arc::new(Semaphore::new(usize::try_from(config.workers.at_once).unwrap_or(1)));
+        let spawner = Arc::new(spawner);
         let yard = Yard {
-            spawner: Arc::new(spawner),
+            readers: Arc::new(Readers::new(Arc::clone(&spawner), mode(config.sandbox))),
+            spawner,
             slots,
             limits,
             sandbox: config.sandbox,
             layers,
-            waiting: Mutex::default(),
             kept: Kept::default(),
         };
         Ok(&self.0.get_or_init(|| yard).layers)
@@ -188,8 +177,8 @@ impl Workers {
 }
 
 impl Workers {
-    /// Has a worker read something that needs no outside. One that is locked in already is there for it, if the others
-    /// before it left one; each reads once and ends, and the next is made ready meanwhile.
+    /// Has a worker read something that needs no outside. It has met nothing before and ends with it; the next is made ready
+    /// meanwhile.
     ///
     /// # Errors
     /// There was no worker, or it was not given its job.
@@ -199,8 +188,14 @@ impl Workers {
         let cancel = Cancel::new()?;
         let leaving = Leaving::with(&cancel);
         let (answer, ended) = oneshot::channel();
-        yard.hand_over(Errand { job, cancel, place, answer })?;
-        yard.make_ready();
+        let readers = Arc::clone(&yard.readers);
+        tokio::task::spawn_blocking(move || {
+            let end = readers.perform(job, &cancel);
+            drop(place);
+            // Whoever asked may have gone.
+            let _told = answer.send(end);
+            readers.make_ready();
+        });
         let ended = ended.await.map_err(|_| WorkersError::Strange("its thread ended".into()));
         drop(leaving);
         Ok(ended??)
@@ -225,63 +220,6 @@ impl Workers {
             Ended::TookTooLong => Err(WorkersError::Strange("it took too long".into())),
         }
     }
-}
-
-impl Yard {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::SyncSender<Errand>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives something to read to a worker that waits, or else to a new one.
-    fn hand_over(&self, mut errand: Errand) -> io::Result<()> {
-        loop {
-            // The lock is not held while the errand is on its way.
-            let first = self.waiting().pop();
-            let Some(way) = first else { break };
-            match way.send(errand) {
-                Ok(()) => return Ok(()),
-                // That one has waited long enough and ended.
-                Err(mpsc::SendError(back)) => errand = back,
-            }
-        }
-        let sent = self.start()?.send(errand);
-        sent.map_err(|_| io::Error::other("the thread of a worker ended early"))
-    }
-
-    /// Sees to it that some wait. Where none can be started, whoever comes next is told why.
-    fn make_ready(&self) {
-        let mut waiting = self.waiting();
-        while waiting.len() < READY {
-            match self.start() {
-                Ok(way) => waiting.push(way),
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// A thread with a worker that gets ready. A worker ends with the thread that started it.
-    fn start(&self) -> io::Result<mpsc::SyncSender<Errand>> {
-        let (way, errands) = mpsc::sync_channel(1);
-        let (spawner, mode) = (Arc::clone(&self.spawner), mode(self.sandbox));
-        let wait = move || wait(&spawner, mode, &errands);
-        std::thread::Builder::new().name("worker-ready".into()).spawn(wait)?;
-        Ok(way)
-    }
-}
-
-/// The life of such a thread: a worker locks itself in, waits for its errand, does it, and is over.
-fn wait(spawner: &Spawner, mode: Mode, errands: &mpsc::Receiver<Errand>) {
-    let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
-    let ready = spawner.ready(limits, mode);
-    let Ok(Errand { job, cancel, place, answer }) = errands.recv_timeout(IDLE) else { return };
-    let end = match ready {
-        Ok(ready) if ready.is_there() => ready.perform(job, &mut Alone, &cancel),
-        // It did not get ready, or did not stay: whatever was wrong with that one, the next says for itself.
-        Ok(_) | Err(_) => spawner.run(Task { job, limits, mode, scratch: None }, &mut Alone, &cancel),
-    };
-    drop(place);
-    // Whoever asked may have gone.
-    let _told = answer.send(end);
 }
 
 /// Whoever waited for a worker is gone: so is the worker.

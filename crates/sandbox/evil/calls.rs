@@ -132,6 +132,15 @@ pub fn act(name: &str, payload: &Value) -> Option<Got> {
             unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
             Ok(())
         }
+        // What a mould may do and its copies may not.
+        "a_copy_of_the_copy" => {
+            let flags = i64::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+            call(libc::SYS_clone, [flags, 0, address(), 0, 0, 0])
+        }
+        "bury_another" => call(libc::SYS_waitid, [0, 0, address(), i64::from(libc::WEXITED), 0, 0]),
+        "nothing_as_the_pipe" => call(libc::SYS_dup3, [0, 3, 0, 0, 0, 0]),
+        "signal_the_mould" => call(libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
+        "outlive_the_mould" => call(libc::SYS_prctl, [1, 0, 0, 0, 0, 0]),
         // Kernel doors.
         "io_uring" => call(libc::SYS_io_uring_setup, [8, address(), 0, 0, 0, 0]),
         "bpf" => call(libc::SYS_bpf, [0, address(), 64, 0, 0, 0]),

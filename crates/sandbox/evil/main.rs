@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 use sluice_sandbox::child::{self, EXIT_PANICKED, Inside};
 use sluice_sandbox::protocol::{Exchange, Item, Outcome, Report};
 
+/// Jobs this process has had.
+static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 /// What an act got: the errno it was refused with, or nothing if it succeeded.
 pub type Got = Result<(), i64>;
 
@@ -31,6 +34,9 @@ fn main() {
         child::exit(EXIT_PANICKED);
     }));
     let Ok(mut inside) = child::enter(|| ()) else { child::exit(70) };
+    if inside.is_mould() {
+        inside = inside.copies().unwrap_or_else(|_| child::exit(74));
+    }
     let Ok(job) = inside.job() else { child::exit(71) };
     let act = job.kind.clone();
     let payload = job.payload.clone();
@@ -74,6 +80,7 @@ fn main() {
             let open: Vec<i32> = (0..2000).filter(&mut open).collect();
             done(inside, json!(open));
         }
+        "count" => done(inside, json!(LIVES.fetch_add(1, std::sync::atomic::Ordering::Relaxed))),
         "panic" => panic!("the words of a stranger: {payload}"),
         "exit_silently" => child::exit(0),
         "exit_three" => child::exit(3),

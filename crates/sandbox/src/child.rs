@@ -4,6 +4,7 @@
 //! locks are on. Promise: not a byte of the job is read before they are, and when a mandatory lock is missing
 //! the job is not read at all unless the gateway said `degraded`.
 
+mod mould;
 mod scratch;
 
 use std::io;
@@ -51,7 +52,8 @@ pub struct Inside {
     socket: ManuallyDrop<OwnedFd>,
     decoder: Decoder,
     scratch: Option<ManuallyDrop<OwnedFd>>,
-    waits: bool,
+    /// Of a mould: what its copies keep to.
+    mould: Option<mould::Cast>,
 }
 
 /// Locks this process in. The first thing a worker does; there must be one thread only. `last` is called while the
@@ -62,7 +64,7 @@ pub struct Inside {
 pub fn enter(last: impl FnOnce()) -> Result<Inside, WorkerError> {
     let socket = descriptors::frames().map_err(|_| WorkerError::NoParent)?;
     let mut inside =
-        Inside { socket: ManuallyDrop::new(socket), decoder: Decoder::default(), scratch: None, waits: false };
+        Inside { socket: ManuallyDrop::new(socket), decoder: Decoder::default(), scratch: None, mould: None };
     let terms = match inside.hear()? {
         ToWorker::Terms(terms) => terms,
         ToWorker::Job(_) | ToWorker::Reply(_) => return Err(Malformed::OutOfTurn.into()),
@@ -70,9 +72,9 @@ pub fn enter(last: impl FnOnce()) -> Result<Inside, WorkerError> {
     if terms.scratch_bytes.is_some() {
         inside.scratch = Some(ManuallyDrop::new(descriptors::scratch()?));
     }
-    inside.waits = terms.waits;
     let layers = lock(&terms, inside.scratch.as_deref(), last);
     let suffice = layers.suffice(terms.mode);
+    inside.mould = terms.mould.then(|| mould::Cast { layers: layers.clone(), mode: terms.mode, memory: terms.memory });
     inside.say(ToGateway::Locked(Locked { layers }))?;
     if suffice { Ok(inside) } else { Err(WorkerError::NotLockedIn) }
 }
@@ -100,7 +102,12 @@ fn lock(terms: &Terms, scratch: Option<&OwnedFd>, last: impl FnOnce()) -> Layers
     last();
     // Landlock before seccomp: the filter does not let a ruleset be made any more.
     layers.note(LayerName::Landlock, landlock::restrict(scratch));
-    layers.note(LayerName::Seccomp, seccomp::load(with_scratch, std::process::id()));
+    let list = match (terms.mould, with_scratch) {
+        (true, _) => seccomp::List::Mould,
+        (false, true) => seccomp::List::Scratch,
+        (false, false) => seccomp::List::Plain,
+    };
+    layers.note(LayerName::Seccomp, seccomp::load(list, std::process::id()));
     layers
 }
 
@@ -131,12 +138,6 @@ fn end_on_abort() {
 }
 
 impl Inside {
-    /// Whether the job comes later, so that there is time to get ready.
-    #[must_use]
-    pub const fn waits(&self) -> bool {
-        self.waits
-    }
-
     /// The one job.
     ///
     /// # Errors

@@ -120,6 +120,15 @@ impl Layers {
         self.0.push(Layer { name, on, detail: detail.chars().take(200).collect() });
     }
 
+    /// Writes down how a layer went that was put on a second time. It holds only if it did both times.
+    pub(crate) fn again<E: fmt::Display>(&mut self, name: LayerName, went: Result<String, E>) {
+        let held = self.has(name);
+        if held || went.is_err() {
+            self.0.retain(|layer| layer.name != name);
+            self.note(name, went);
+        }
+    }
+
     /// Each, as it was put on.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         self.0.iter()

@@ -6,13 +6,13 @@
 
 mod end;
 mod life;
+pub mod mould;
 mod start;
 pub mod stranger;
 mod watch;
 
 use std::ffi::CString;
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -24,6 +24,7 @@ use sluice_core::crash::Cause;
 use sluice_core::{Clock, Span};
 
 pub use end::{Crash, CutOff, End, Usage};
+pub(crate) use life::spent;
 
 use crate::layers::{LayerName, Layers, Mode};
 use crate::protocol::{Exchange, Item, Job, Malformed, Progress, Reply, Report, ToWorker};
@@ -263,22 +264,6 @@ impl Spawner {
         watch::watch(born, job, &task, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
     }
 
-    /// Starts a worker and stays until it is locked in, so that a job that comes later finds it waiting. It does that
-    /// one job and no other, and has no folder. It ends with the calling thread, and when it is dropped.
-    ///
-    /// # Errors
-    /// It could not be started, or was not locked in well enough to be given a job.
-    pub fn ready(&self, limits: Limits, mode: Mode) -> Result<Ready<'_>, NotStarted> {
-        let started = self.clock.since_boot();
-        let born = self.start(None)?;
-        let job = Job { kind: String::new(), payload: serde_json::Value::Null, attachments: Vec::new() };
-        let task = Task { job, limits, mode, scratch: None };
-        let cancel = Cancel::new().map_err(NotStarted::Spawn)?;
-        let around = watch::Around { host: &mut Alone, cancel: &cancel, clock: self.clock.as_ref(), started };
-        let waiting = watch::lock_in(born, &task, around)?;
-        Ok(Ready { waiting, clock: self.clock.as_ref(), here: PhantomData })
-    }
-
     fn start(&self, scratch: Option<&OwnedFd>) -> Result<start::Born, NotStarted> {
         let born = start::start(&start::Birth {
             program: &self.program.0,
@@ -289,40 +274,5 @@ impl Spawner {
             shares_network: false,
         });
         born.map_err(NotStarted::Spawn)
-    }
-}
-
-/// A worker that is locked in and waits for its one job.
-pub struct Ready<'s> {
-    waiting: watch::Waiting,
-    clock: &'s dyn Clock,
-    /// It ends with the thread that started it, so it stays there.
-    here: PhantomData<*const ()>,
-}
-
-impl std::fmt::Debug for Ready<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ready")
-    }
-}
-
-impl Ready<'_> {
-    /// Whether it still waits.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.waiting.is_there()
-    }
-
-    /// Gives it its job, and stays until it is over. Its time begins now.
-    ///
-    /// # Errors
-    /// The job has no kind or is too large.
-    pub fn perform(self, job: Job, host: &mut dyn Host, cancel: &Cancel) -> Result<End, NotStarted> {
-        if !job.has_a_kind() {
-            return Err(NotStarted::Job(Malformed::Shape));
-        }
-        let job = ToWorker::Job(job).encode()?;
-        let started = self.clock.since_boot();
-        self.waiting.perform(job, watch::Around { host, cancel, clock: self.clock, started })
     }
 }

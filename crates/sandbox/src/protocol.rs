@@ -7,6 +7,7 @@
 //! is kept in memory.
 
 mod frame;
+pub(crate) mod mould;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,9 +44,9 @@ pub struct Terms {
     pub scratch_bytes: Option<u64>,
     /// Whether the parent could give it namespaces, and if not, why.
     pub namespaces: Result<(), String>,
-    /// Its job comes later: what it can get ready without it, it may get ready now.
+    /// It is a mould: it never has a job itself, copies of it do.
     #[serde(default)]
-    pub waits: bool,
+    pub mould: bool,
 }
 
 /// One job.

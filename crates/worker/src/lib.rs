@@ -46,9 +46,10 @@ pub fn stranger() -> ! {
 }
 
 fn live(mut inside: Inside) -> Result<(), WorkerError> {
-    // Behind the locks and without an item: whoever waits builds its patterns now.
-    if inside.waits() {
+    // Behind the locks and without an item: what every copy needs is built once.
+    if inside.is_mould() {
         sluice_content::rehearse();
+        inside = inside.copies()?;
     }
     let job = inside.job()?;
     let (outcome, attachments) = match registry::find(&job.kind) {

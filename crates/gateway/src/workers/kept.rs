@@ -15,7 +15,7 @@ use sluice_core::crash::Cause;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Cancel, Exchange, Host, Item, Job, Leaving, Limits, Reply, SLOWEST, Task, Yard, mode};
+use super::{Cancel, Exchange, Host, Item, Job, Leaving, Limits, Reply, SLOWEST, Yard};
 
 /// The kind of job that reads more than once.
 const KIND: &str = "content.clean.many";
@@ -117,11 +117,11 @@ impl Kept {
     }
 }
 
-/// A thread with a reader. A worker ends with the thread that started it.
+/// A thread with a reader, which it watches and answers.
 fn start(yard: &Yard) -> std::io::Result<Reader> {
     let (way, nexts) = mpsc::sync_channel(1);
     let cancel = Cancel::new()?;
-    let (spawner, mode, watched) = (std::sync::Arc::clone(&yard.spawner), mode(yard.sandbox), cancel.clone());
+    let (readers, watched) = (std::sync::Arc::clone(&yard.readers), cancel.clone());
     let live = move || {
         let limits = Limits {
             wall: LIFE,
@@ -131,9 +131,11 @@ fn start(yard: &Yard) -> std::io::Result<Reader> {
             ..Limits::default()
         };
         let job = Job { kind: KIND.into(), payload: Value::Null, attachments: Vec::new() };
+        // For the next conversation, if this is the first.
+        readers.make_ready();
         let mut host = Desk { nexts, now: None, items: 0, bytes: 0 };
         // Whoever waits for an answer of it finds out by its silence, and has the item read by another.
-        let _ended = spawner.run(Task { job, limits, mode, scratch: None }, &mut host, &watched);
+        let _ended = readers.perform_within(limits, job, &mut host, &watched);
     };
     std::thread::Builder::new().name("worker-kept".into()).spawn(live)?;
     Ok(Reader { way, cancel })

@@ -9,16 +9,23 @@ use crate::stranger;
 const FILES: u64 = 24;
 /// The stack, which parsers of nested things use up first.
 const STACK: u64 = 8 << 20;
+/// Copies of a mould at once.
+const COPIES: u64 = 256;
 
 /// Sets every limit, soft and hard alike, so that none can be raised again.
 pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
+    let processes = match (terms.mould, &terms.namespaces) {
+        (false, _) => Some(0),
+        (true, Ok(())) => Some(COPIES),
+        // Counted among all of the user's processes, where there is no namespace: its copies take it away for themselves.
+        (true, Err(_)) => None,
+    };
     let limits = [
         // Address space bounds what is resident too: nothing a worker may do takes memory outside of it.
         (Resource::As, terms.memory),
         // The kernel counts in whole seconds and kills at the hard limit; nothing can catch that.
         (Resource::Cpu, terms.cpu_seconds.max(1)),
         (Resource::Nofile, FILES),
-        (Resource::Nproc, 0),
         (Resource::Fsize, terms.scratch_bytes.unwrap_or(0)),
         // A core would hold everything the worker has read.
         (Resource::Core, 0),
@@ -27,10 +34,22 @@ pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
         (Resource::Msgqueue, 0),
         (Resource::Sigpending, 16),
     ];
-    for (resource, most) in limits {
+    for (resource, most) in limits.into_iter().chain(processes.map(|most| (Resource::Nproc, most))) {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
-    Ok(format!("{} MB, {} s of processor time", terms.memory >> 20, terms.cpu_seconds.max(1)))
+    Ok(in_words(terms.memory, terms.cpu_seconds))
+}
+
+/// What a copy may use less than its mould: no process at all, and its own time, which begins with it.
+pub(crate) fn lower(memory: u64, cpu_seconds: u64) -> rustix::io::Result<String> {
+    for (resource, most) in [(Resource::Nproc, 0), (Resource::Cpu, cpu_seconds.max(1))] {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(in_words(memory, cpu_seconds))
+}
+
+fn in_words(memory: u64, cpu_seconds: u64) -> String {
+    format!("{} MB, {} s of processor time", memory >> 20, cpu_seconds.max(1))
 }
 
 /// The limits of the looser profile. Address space is not bounded: interpreters reserve far more than they use.

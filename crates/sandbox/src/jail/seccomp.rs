@@ -21,9 +21,25 @@ pub(crate) enum SeccompError {
     Refused(#[from] seccompiler::Error),
 }
 
+/// Which calls a process is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Those of every worker.
+    Plain,
+    /// Those and files of a scratch folder.
+    Scratch,
+    /// Those and what making copies needs.
+    Mould,
+}
+
 /// Loads the filter. The last lock: it takes away what the others were put on with.
-pub(crate) fn load(with_scratch: bool, own_process: u32) -> Result<String, SeccompError> {
-    let filter = program(if with_scratch { SCRATCH } else { PLAIN }, own_process);
+pub(crate) fn load(list: List, own_process: u32) -> Result<String, SeccompError> {
+    let steps = match list {
+        List::Plain => PLAIN,
+        List::Scratch => SCRATCH,
+        List::Mould => MOULD,
+    };
+    let filter = program(steps, own_process);
     if filter.is_empty() {
         return Err(SeccompError::NoList);
     }
@@ -56,8 +72,10 @@ mod tests {
         let names: Vec<&str> = list
             .as_object()
             .unwrap()
-            .values()
-            .flat_map(|part| part["filter"].as_array().unwrap())
+            .iter()
+            // A mould has never seen a job, and its copies load the list of every worker first.
+            .filter(|(name, _)| *name != "mould")
+            .flat_map(|(_, part)| part["filter"].as_array().unwrap())
             .map(|rule| rule["syscall"].as_str().unwrap())
             .collect();
         let never = [

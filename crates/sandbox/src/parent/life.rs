@@ -1,19 +1,25 @@
 //! The life of one worker process, and its burial.
 //!
-//! Holds the process by its descriptor, which can never mean another process. Promise: dropping it kills the
+//! Holds the process by its descriptor, which can never mean another process. A copy is the child of its mould, which
+//! reaps it for us. Promise: dropping it kills the
 //! worker and reaps it; after that nothing of it is left.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::process::{Signal, pidfd_send_signal};
 use sluice_core::Span;
+
+use super::mould::Desk;
 
 /// A worker process.
 #[derive(Debug)]
 pub(super) struct Life {
     process: OwnedFd,
     reaped: bool,
+    /// Of a copy: whom to ask, and its number there.
+    mould: Option<(Arc<Desk>, i32)>,
 }
 
 /// How a process ended.
@@ -27,9 +33,20 @@ pub(super) enum Exit {
     Unknown,
 }
 
+impl Exit {
+    /// As `waitid` tells it.
+    pub(super) fn from_wait(code: i32, status: i32) -> Self {
+        if code == libc::CLD_EXITED { Self::Code(status) } else { Self::Signal(status) }
+    }
+}
+
 impl Life {
     pub(super) fn new(process: OwnedFd) -> Self {
-        Self { process, reaped: false }
+        Self { process, reaped: false, mould: None }
+    }
+
+    pub(super) fn of_copy(process: OwnedFd, number: i32, desk: Arc<Desk>) -> Self {
+        Self { process, reaped: false, mould: Some((desk, number)) }
     }
 
     /// Kills it. One that has ended is as dead as before.
@@ -43,6 +60,10 @@ impl Life {
     }
 
     fn reap(&mut self) -> (Exit, Span) {
+        if let Some((desk, number)) = &self.mould {
+            self.reaped = true;
+            return desk.bury(*number).unwrap_or((Exit::Unknown, Span::ZERO));
+        }
         loop {
             #[expect(unsafe_code, reason = "no safe wait tells what a process used")]
             // SAFETY: all-zero is a valid value of both structures, the call fills them, and the number is an open
@@ -63,8 +84,7 @@ impl Life {
             };
             if done == 0 {
                 self.reaped = true;
-                let exit = if code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
-                return (exit, spent(&usage));
+                return (Exit::from_wait(code, status), spent(&usage));
             }
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 self.reaped = true;
@@ -76,7 +96,7 @@ impl Life {
 
 /// Processor time. What the kernel gives for memory is useless here: it counts what the child of a clone shared
 /// with us before it called exec.
-fn spent(usage: &libc::rusage) -> Span {
+pub(crate) fn spent(usage: &libc::rusage) -> Span {
     let millis = |time: libc::timeval| {
         u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec).unwrap_or(0) / 1000
     };

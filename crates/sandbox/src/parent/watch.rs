@@ -69,20 +69,29 @@ struct Watch<'a> {
 
 /// Stays with a worker until it is over and buried. The job is that of the task, as bytes.
 pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
-    let (life, mut watch) = begin(born, task, around, Comes::AtOnce)?;
+    let (life, mut watch) = begin(born, task, around, Becomes::Worker)?;
     watch.job = Some(job);
     let over = watch.stay(&life);
     watch.bury(life, over)
 }
 
-/// When the job comes.
+/// What was born.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Comes {
-    AtOnce,
-    Later,
+pub(super) enum Becomes {
+    /// A worker that is told how to lock itself in.
+    Worker,
+    /// The same, of which copies are made.
+    Mould,
+    /// A copy, which was locked in before it was one.
+    Copy,
 }
 
-fn begin<'a>(born: Born, task: &Task<'_>, around: Around<'a>, job: Comes) -> Result<(Life, Watch<'a>), NotStarted> {
+fn begin<'a>(
+    born: Born,
+    task: &Task<'_>,
+    around: Around<'a>,
+    becomes: Becomes,
+) -> Result<(Life, Watch<'a>), NotStarted> {
     let Task { limits, mode, scratch, .. } = *task;
     let Born { life, socket, namespaces, .. } = born;
     let terms = Terms {
@@ -91,7 +100,11 @@ fn begin<'a>(born: Born, task: &Task<'_>, around: Around<'a>, job: Comes) -> Res
         cpu_seconds: limits.cpu.as_millis().div_ceil(1000).max(1),
         scratch_bytes: scratch.map(|_| limits.scratch_bytes),
         namespaces,
-        waits: job == Comes::Later,
+        mould: becomes == Becomes::Mould,
+    };
+    let out = match becomes {
+        Becomes::Worker | Becomes::Mould => ToWorker::Terms(terms).encode()?,
+        Becomes::Copy => Vec::new(),
     };
     let deadline = around.started + limits.wall;
     let watch = Watch {
@@ -100,7 +113,7 @@ fn begin<'a>(born: Born, task: &Task<'_>, around: Around<'a>, job: Comes) -> Res
         limits,
         mode,
         decoder: Decoder::default(),
-        out: ToWorker::Terms(terms).encode()?,
+        out,
         written: 0,
         deadline,
         job: None,
@@ -125,8 +138,13 @@ pub(super) struct Waiting {
 }
 
 /// Stays with a worker until it is locked in. The task has no job to give.
-pub(super) fn lock_in(born: Born, task: &Task<'_>, around: Around<'_>) -> Result<Waiting, NotStarted> {
-    let (life, mut watch) = begin(born, task, around, Comes::Later)?;
+pub(super) fn lock_in(
+    born: Born,
+    task: &Task<'_>,
+    around: Around<'_>,
+    becomes: Becomes,
+) -> Result<Waiting, NotStarted> {
+    let (life, mut watch) = begin(born, task, around, becomes)?;
     while watch.layers.is_none() {
         if let Err(over) = watch.turn(&life) {
             let ended = watch.bury(life, over)?;
@@ -146,6 +164,11 @@ impl Waiting {
     pub(super) fn locked_in(life: Life, socket: OwnedFd, task: &Task<'_>, layers: Layers) -> Self {
         let Task { limits, mode, .. } = *task;
         Self { life, socket, limits, mode, decoder: Decoder::default(), layers: Some(layers), usage: Usage::default() }
+    }
+
+    /// The process and the way to it, for somebody who gives it no job.
+    pub(super) fn apart(self) -> (Life, OwnedFd) {
+        (self.life, self.socket)
     }
 
     /// Whether it still waits: it has neither ended nor said anything.

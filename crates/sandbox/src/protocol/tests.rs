@@ -53,7 +53,7 @@ fn every_message_comes_out_as_it_went_in() {
         cpu_seconds: 2,
         scratch_bytes: Some(3),
         namespaces: Err("why".into()),
-        waits: false,
+        mould: false,
     };
     let job = Job { kind: "echo".into(), payload: json!({"x": [1.5, "ü"]}), attachments: vec![vec![0; 3]] };
     for message in [ToWorker::Reply(answer), ToWorker::Reply(refused), ToWorker::Terms(terms), ToWorker::Job(job)] {

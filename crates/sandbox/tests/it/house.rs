@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use sluice_core::crash::Cause;
 use sluice_core::{Clock, Span, Timestamp};
 use sluice_sandbox::Mode;
+use sluice_sandbox::parent::mould::{Copies, Mould};
 use sluice_sandbox::parent::{Cancel, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task};
 use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Reply};
 
@@ -93,6 +94,17 @@ impl House {
         });
         let job = Job { kind: act.into(), payload, attachments: Vec::new() };
         Task { job, limits: self.limits, mode: Mode::Required, scratch }
+    }
+
+    /// A mould whose copies may use as much as its workers.
+    pub fn mould(&self) -> Mould {
+        self.spawner.mould(self.limits, Mode::Required).unwrap()
+    }
+
+    /// In a copy.
+    pub fn run_copy(&self, copies: &Copies, act: &str) -> End {
+        let copy = copies.copy(self.limits).unwrap();
+        copy.perform(self.task(act, None).job, &mut Answering::default(), &self.cancel()).unwrap()
     }
 
     pub fn run(&self, act: &str) -> End {

@@ -10,4 +10,5 @@
 mod evil;
 mod house;
 mod lives;
+mod moulds;
 mod strangers;

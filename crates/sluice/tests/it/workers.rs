@@ -102,37 +102,42 @@ fn echo(n: u32) -> Job {
 }
 
 #[test]
-fn a_worker_that_waits_is_locked_in_before_it_has_its_one_job() {
+fn a_copy_is_locked_in_before_it_has_its_one_job() {
     let spawner = spawner();
-    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
-    assert!(ready.is_there());
-    let end = ready.perform(echo(7), &mut Alone, &Cancel::new().unwrap()).unwrap();
+    let mould = spawner.mould(Limits::default(), Mode::Required).unwrap();
+    let copy = || mould.copies().copy(Limits::default()).unwrap();
+    let waiting = copy();
+    assert!(waiting.is_there());
+    let end = waiting.perform(echo(7), &mut Alone, &Cancel::new().unwrap()).unwrap();
     let End::Clean(done) = end else { panic!("{end:?}") };
     assert_eq!(done.report.outcome, Outcome::Done(json!(7)));
     assert!(done.layers.missing_mandatory().is_empty());
     let cancelled = Cancel::new().unwrap();
     cancelled.cancel();
-    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
-    assert!(matches!(ready.perform(echo(8), &mut Alone, &cancelled), Ok(End::CutOff { .. })));
+    assert!(matches!(copy().perform(echo(8), &mut Alone, &cancelled), Ok(End::CutOff { .. })));
     let nameless = Job { kind: String::new(), ..echo(9) };
-    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
-    assert!(ready.perform(nameless, &mut Alone, &Cancel::new().unwrap()).is_err());
+    assert!(copy().perform(nameless, &mut Alone, &Cancel::new().unwrap()).is_err());
     let other = Spawner::new(Program::at(Path::new("/bin/true")).unwrap(), Arc::new(Ticking)).unwrap();
-    assert_eq!(other.ready(Limits::default(), Mode::Required).unwrap_err().code(), "worker.not_one");
+    assert_eq!(other.mould(Limits::default(), Mode::Required).unwrap_err().code(), "worker.not_one");
 }
 
 #[test]
-fn a_worker_that_ended_while_it_waited_is_not_given_a_job() {
+fn a_copy_that_ended_while_it_waited_is_not_given_a_job() {
     let spawner = spawner();
-    let ready = spawner.ready(Limits::default(), Mode::Required).unwrap();
-    let children = std::fs::read_to_string("/proc/thread-self/children").unwrap();
-    let child = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    let mould = spawner.mould(Limits::default(), Mode::Required).unwrap();
+    let copy = mould.copies().copy(Limits::default()).unwrap();
+    let children = |of: &str| std::fs::read_to_string(format!("/proc/{of}/children")).unwrap().trim().to_owned();
+    let number = children("thread-self");
+    let its = || children(&format!("{number}/task/{number}"));
+    let child = rustix::process::Pid::from_raw(its().parse().unwrap()).unwrap();
     rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
-    while ready.is_there() {
+    while copy.is_there() {
         std::thread::yield_now();
     }
-    drop(ready);
-    assert_eq!(std::fs::read_to_string("/proc/thread-self/children").unwrap(), "", "it was buried");
+    drop(copy);
+    assert_eq!(its(), "", "it was buried");
+    drop(mould);
+    assert_eq!(children("thread-self"), "", "and so was the mould");
 }
 
 #[test]
@@ -186,11 +191,20 @@ fn a_gateway_says_how_its_workers_are_locked_in() {
 
 #[test]
 fn a_worker_reads_what_comes_from_outside_and_says_what_it_found() {
+    let spawner = spawner();
+    let mould = spawner.mould(Limits::default(), Mode::Required).unwrap();
     let read = |declared: &str, bytes: &[u8], beside: Option<&str>| {
         let payload = json!({"declared": declared, "beside": beside});
         let job = Job { kind: "content.clean".into(), payload, attachments: vec![bytes.to_vec()] };
+        let copy = mould.copies().copy(Limits::default()).unwrap();
+        let copied = copy.perform(job.clone(), &mut Alone, &Cancel::new().unwrap()).unwrap();
         let task = Task { job, limits: Limits::default(), mode: Mode::Required, scratch: None };
-        let end = spawner().run(task, &mut Alone, &Cancel::new().unwrap()).unwrap();
+        let end = spawner.run(task, &mut Alone, &Cancel::new().unwrap()).unwrap();
+        let reports = [&copied, &end].map(|end| match end {
+            End::Clean(done) => &done.report,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(reports[0], reports[1], "a copy says what a worker says that was started for it");
         let End::Clean(done) = end else { panic!("{end:?}") };
         let Outcome::Done(said) = done.report.outcome else { panic!("not done") };
         (said, done.report.attachments)

@@ -77,6 +77,10 @@ pub const KILLED: &[&str] = &[
     "close_the_pipe_and_stay",
 ];
 
+/// What a mould may do, or has at hand, and a copy of it may not.
+pub const KILLED_IN_A_COPY: &[&str] =
+    &["a_copy_of_the_copy", "bury_another", "nothing_as_the_pipe", "signal_the_mould", "outlive_the_mould"];
+
 /// Those of them that a worker with a scratch folder survives, and what becomes of them is said elsewhere.
 pub const OTHERWISE_WITH_SCRATCH: &[&str] = &["close_the_pipe_and_stay"];
 
