@@ -5,6 +5,7 @@
 
 mod code;
 mod lexicon;
+mod patterns;
 mod phrases;
 mod rules;
 mod sentences;

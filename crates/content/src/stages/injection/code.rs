@@ -3,32 +3,67 @@
 //! Takes a folded text, adds what it finds to the reading. Promise: linear patterns, run only where their
 //! signs are, over a bounded stretch.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use super::patterns::Patterns;
 use super::sentences::{Hit, Reading};
 use crate::finding::Span;
 
 struct Shape {
     name: &'static str,
     points: f32,
-    pattern: Regex,
+    pattern: &'static str,
+    /// Whether it is there at all, which is all that most texts need to be asked.
+    there: OnceLock<Option<Patterns>>,
+    /// And where.
+    place: OnceLock<Option<Regex>>,
 }
 
 /// Lines of `points name pattern`.
 static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
-    let lines = include_str!("shapes.txt").lines().filter(|line| !line.starts_with('#'));
     let shape = |line: &'static str| {
         let mut parts = line.splitn(3, ' ');
         let points = parts.next()?.parse().ok()?;
-        let name = parts.next()?;
-        let pattern =
-            RegexBuilder::new(parts.next()?).case_insensitive(true).unicode(false).multi_line(false).build().ok()?;
-        Some(Shape { name, points, pattern })
+        let (name, pattern) = (parts.next()?, parts.next()?);
+        Some(Shape { name, points, pattern, there: OnceLock::new(), place: OnceLock::new() })
     };
-    lines.filter_map(shape).collect()
+    lines().filter_map(shape).collect()
 });
+
+fn lines() -> impl Iterator<Item = &'static str> {
+    include_str!("shapes.txt").lines().filter(|line| !line.starts_with('#'))
+}
+
+impl Shape {
+    fn there(&self) -> Option<&Patterns> {
+        self.there.get_or_init(|| Patterns::new(&[lowered(self.pattern)])).as_ref()
+    }
+
+    fn place(&self) -> Option<&Regex> {
+        let build = || RegexBuilder::new(self.pattern).case_insensitive(true).unicode(false).build().ok();
+        self.place.get_or_init(build).as_ref()
+    }
+
+    /// The first place in a text, given also in lower case.
+    fn find(&self, text: &str, lower: &[u8]) -> Option<Span> {
+        self.there()?.held(lower).next()?;
+        let found = self.place()?.find(text.as_bytes())?;
+        Some(Span { start: found.start(), end: found.end() })
+    }
+}
+
+/// A pattern in lower case, but for the classes whose names are capitals.
+fn lowered(pattern: &str) -> String {
+    let mut escaped = false;
+    let lower = |c: char| {
+        let kept = escaped;
+        escaped = c == '\\' && !kept;
+        if kept { c } else { c.to_ascii_lowercase() }
+    };
+    pattern.chars().map(lower).collect()
+}
 
 /// Longer texts are documents, in which a line of code is an example and not a payload.
 const PAYLOAD: usize = 600;
@@ -40,11 +75,11 @@ pub(super) fn weigh(text: &str, reading: &mut Reading) {
     }
     let share = if text.len() <= PAYLOAD { 1.0 } else { 0.4 };
     let mut most = 0.0_f32;
+    let lower = text.to_ascii_lowercase();
     for shape in SHAPES.iter() {
-        if let Some(found) = shape.pattern.find(text.as_bytes()) {
+        if let Some(span) = shape.find(text, lower.as_bytes()) {
             let points = shape.points * share;
             most = if most > 0.0 { most.max(points) + 1.0 } else { points };
-            let span = Span { start: found.start(), end: found.end() };
             reading.hits.push(Hit { rule: shape.name, span, points });
         }
     }
@@ -61,8 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_compiles() {
-        let lines = include_str!("shapes.txt").lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(SHAPES.len(), lines);
+    fn every_shape_can_be_read_for_whether_and_for_where() {
+        assert_eq!(SHAPES.len(), lines().count());
+        for shape in SHAPES.iter() {
+            assert!(shape.there().is_some() && shape.place().is_some(), "{}", shape.name);
+        }
+    }
+
+    #[test]
+    fn capitals_hide_no_shape() {
+        assert_eq!(lowered(r"[\S\\S]\WEPDw"), r"[\S\\s]\Wepdw");
+        for text in ["<SCRIPT>", "q=/wEPDwUK", "<script>"] {
+            let found = SHAPES.iter().find_map(|shape| shape.find(text, text.to_ascii_lowercase().as_bytes()));
+            assert!(found.is_some(), "{text}");
+        }
     }
 }

@@ -3,11 +3,13 @@
 //! Takes a folded text, gives each known word with its ideas. Promise: all languages in one pass; a word only
 //! counts as a whole word, except in scripts that do not part them.
 
+mod tree;
+
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
-
 use crate::stages::encoding::fold::fold;
+use tree::Tree;
 
 /// A set of ideas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,9 +89,21 @@ struct Entry {
 
 /// All words of all languages.
 pub(super) struct Lexicon {
-    machine: Option<AhoCorasick>,
+    tree: Tree,
     entries: Vec<Entry>,
-    words: Vec<String>,
+    /// What each byte is to a scan.
+    bytes: [Byte; 256],
+}
+
+/// What a byte is to a scan.
+#[derive(Debug, Clone, Copy, Default)]
+struct Byte {
+    /// A word begins with it.
+    begins: bool,
+    /// One of those may stand behind a letter.
+    inside: bool,
+    /// Whether a letter stands before what follows it; a byte that goes on with a character says nothing.
+    lettered: Option<bool>,
 }
 
 /// Built once; the files are part of the program.
@@ -106,54 +120,82 @@ pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
 
 impl Lexicon {
     /// Lines are `IDEA IDEA: word | word*`; a star leaves the end of the word open, a hash begins a remark.
-    fn build(files: &[&str]) -> Self {
-        let mut words: std::collections::BTreeMap<String, Entry> = std::collections::BTreeMap::new();
+    fn build(files: &[&'static str]) -> Self {
+        let mut found: Vec<(Cow<'static, str>, Entry)> = Vec::new();
         for line in files.iter().flat_map(|file| file.lines()) {
             let Some((names, list)) = line.split_once(": ").filter(|_| !line.starts_with('#')) else { continue };
             let ideas = names.split_whitespace().filter_map(Set::named).fold(Set::NONE, Set::with);
             for word in list.split(" | ").map(str::trim).filter(|word| !word.is_empty()) {
                 let (word, open) = word.strip_suffix('*').map_or((word, false), |stem| (stem, true));
-                let folded = fold(word).text.to_ascii_lowercase();
+                let mut folded = fold(word).text;
+                if folded.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                    folded.to_mut().make_ascii_lowercase();
+                }
                 let parted = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_unparted(c));
                 let left = parted(folded.chars().next());
-                let right = !open && parted(folded.chars().last());
-                let entry = words.entry(folded).or_insert(Entry { ideas: Set::NONE, left, right });
-                entry.ideas = entry.ideas.with(ideas);
-                entry.right &= right;
+                let right = !open && parted(folded.chars().next_back());
+                found.push((folded, Entry { ideas, left, right }));
             }
         }
-        let machine = AhoCorasickBuilder::new()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::Standard)
-            .build(words.keys())
-            .ok();
-        let (words, entries) = words.into_iter().unzip();
-        Self { machine, entries, words }
+        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        found.dedup_by(|(word, entry), (known, all)| {
+            let same = word == known;
+            if same {
+                all.ideas = all.ideas.with(entry.ideas);
+                all.right &= entry.right;
+            }
+            same
+        });
+        let (words, entries): (Vec<Cow<'static, str>>, Vec<Entry>) = found.into_iter().unzip();
+        let tree = Tree::new(words);
+        let mut bytes = [Byte::default(); 256];
+        for (value, byte) in (0_u8..=255).zip(&mut bytes) {
+            byte.begins = tree.begins(value);
+            byte.lettered = match value {
+                0x80..=0xbf => None,
+                // Scripts that part no words touch Latin ones without a break: `AI助手` holds the word `AI`.
+                _ => Some(value.is_ascii_alphanumeric() || (value >= 0x80 && !leads_unparted(value))),
+            };
+        }
+        for (word, _) in tree.words().zip(&entries).filter(|(_, entry)| !entry.left) {
+            for byte in word.bytes().take(1).flat_map(|byte| [byte, byte.to_ascii_uppercase()]) {
+                if let Some(byte) = bytes.get_mut(usize::from(byte)) {
+                    byte.inside = true;
+                }
+            }
+        }
+        Self { tree, entries, bytes }
     }
 
     pub(super) fn words(&self) -> impl Iterator<Item = String> {
-        self.words.iter().cloned()
+        self.tree.words().map(str::to_owned)
     }
 
     /// Calls back for each word, in the order in which they end.
     pub(super) fn scan(&self, text: &str, mut each: impl FnMut(Found)) {
-        let Some(machine) = &self.machine else { return };
         let bytes = text.as_bytes();
-        // Scripts that part no words touch Latin ones without a break: `AI助手` holds the word `AI`.
         let lettered_after = |at: usize| {
             bytes.get(at).is_some_and(|&byte| byte.is_ascii_alphanumeric() || (byte >= 0xc3 && !leads_unparted(byte)))
         };
-        let lettered_before = |at: usize| {
-            let lead = bytes.get(..at).and_then(|text| text.iter().rev().take(4).find(|&&byte| byte & 0xc0 != 0x80));
-            lead.is_some_and(|&byte| byte.is_ascii_alphanumeric() || (byte >= 0x80 && !leads_unparted(byte)))
-        };
-        for found in machine.find_overlapping_iter(text) {
-            let Some(entry) = self.entries.get(found.pattern().as_usize()) else { continue };
-            let inside = (entry.left && lettered_before(found.start())) || (entry.right && lettered_after(found.end()));
-            if !inside {
-                each(Found { start: found.start(), ideas: entry.ideas });
+        // Words that were found but may still end behind others, which begin later: by their ends.
+        let mut waiting: Vec<(usize, Found)> = Vec::new();
+        let mut lettered = false;
+        for (start, &byte) in bytes.iter().enumerate() {
+            let byte = self.bytes.get(usize::from(byte)).copied().unwrap_or_default();
+            if byte.begins && (!lettered || byte.inside) {
+                let ended = waiting.iter().take_while(|(end, _)| *end <= start).count();
+                waiting.drain(..ended).for_each(|(_, found)| each(found));
+                self.tree.at(bytes, start, |word, end| {
+                    let Some(entry) = self.entries.get(word) else { return };
+                    if !((entry.left && lettered) || (entry.right && lettered_after(end))) {
+                        let place = waiting.iter().rposition(|(other, _)| *other <= end).map_or(0, |before| before + 1);
+                        waiting.insert(place, (end, Found { start, ideas: entry.ideas }));
+                    }
+                });
             }
+            lettered = byte.lettered.unwrap_or(lettered);
         }
+        waiting.into_iter().for_each(|(_, found)| each(found));
     }
 }
 

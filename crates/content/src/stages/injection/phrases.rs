@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 use super::lexicon::Set;
+use super::patterns::Patterns;
 use crate::stages::encoding::fold::fold;
 
 /// Stands for a machine in sentences and patterns.
@@ -18,8 +19,6 @@ const MACHINE: &str = "\x01";
 pub(super) const MOST: usize = 48 << 10;
 
 struct Phrases {
-    /// Every way to name a machine: found first, because most patterns would have to hold all of them.
-    machine: Option<Regex>,
     parts: Vec<Part>,
     cues: Set,
 }
@@ -27,32 +26,55 @@ struct Phrases {
 /// Phrases that are read only where a sentence holds one of their cues; compiled when that first happens.
 struct Part {
     cues: Set,
-    patterns: Vec<String>,
+    /// In another script, so that a sentence of plain letters need not be read, and most mails never have them built.
+    foreign: bool,
+    /// As they stand in the file.
+    patterns: Vec<&'static str>,
     ideas: Vec<Set>,
-    set: OnceLock<Option<RegexSet>>,
+    set: OnceLock<Option<Patterns>>,
 }
 
 static PHRASES: LazyLock<Phrases> = LazyLock::new(|| {
-    let (pieces, lines) = read();
     let mut parts: Vec<Part> = Vec::new();
-    for line in lines {
-        match (line, parts.last_mut()) {
-            (Line::Part(cues), _) => {
-                parts.push(Part { cues, patterns: Vec::new(), ideas: Vec::new(), set: OnceLock::new() });
+    for line in lines() {
+        match (line, parts.last()) {
+            (Line::Part(cues), _) => parts.extend([false, true].map(|foreign| Part {
+                cues,
+                foreign,
+                patterns: Vec::new(),
+                ideas: Vec::new(),
+                set: OnceLock::new(),
+            })),
+            (Line::Phrase(pattern, ideas), Some(_)) => {
+                let foreign = !pattern.is_ascii();
+                if let Some(part) = parts.iter_mut().rfind(|part| part.foreign == foreign) {
+                    part.patterns.push(pattern);
+                    part.ideas.push(ideas);
+                }
             }
-            (Line::Phrase(pattern, ideas), Some(part)) => {
-                part.patterns.push(pattern);
-                part.ideas.push(ideas);
-            }
-            (Line::Phrase(..), None) | (Line::Neither, _) => {}
+            (Line::Phrase(..), None) | (Line::Piece(..) | Line::Neither, _) => {}
         }
     }
-    let machine = pieces
-        .get("MACHINE")
-        .and_then(|piece| RegexBuilder::new(piece).case_insensitive(true).unicode(false).build().ok());
+    parts.retain(|part| !part.patterns.is_empty());
     let cues = parts.iter().fold(Set::NONE, |all, part| all.with(part.cues));
-    Phrases { machine, parts, cues }
+    Phrases { parts, cues }
 });
+
+/// What patterns are put together from.
+static PIECES: LazyLock<BTreeMap<&'static str, String>> = LazyLock::new(|| {
+    let mut pieces = BTreeMap::new();
+    for line in lines() {
+        if let Line::Piece(name, piece) = line {
+            let piece = filled(piece, &pieces);
+            pieces.insert(name, piece);
+        }
+    }
+    pieces
+});
+
+/// Every way to name a machine: found first, because most patterns would have to hold all of them.
+static NAMED: LazyLock<Option<Regex>> =
+    LazyLock::new(|| PIECES.get("MACHINE").and_then(|piece| RegexBuilder::new(piece).unicode(false).build().ok()));
 
 /// Whether a sentence with these ideas may hold a phrase.
 pub(super) fn may_hold(ideas: Set) -> bool {
@@ -61,14 +83,16 @@ pub(super) fn may_hold(ideas: Set) -> bool {
 
 /// What a sentence says beyond its words.
 pub(super) fn ideas(sentence: &[u8], words: Set) -> Set {
-    let named = if words.has(Set::ASSISTANT) {
-        PHRASES.machine.as_ref().map_or(Cow::Borrowed(sentence), |one| one.replace_all(sentence, MACHINE.as_bytes()))
-    } else {
-        Cow::Borrowed(sentence)
-    };
-    let wanted = PHRASES.parts.iter().filter(|part| words.has(part.cues));
+    // In lower case once, so that no pattern has to hold each letter twice.
+    let sentence = sentence.to_ascii_lowercase();
+    let named = NAMED
+        .as_ref()
+        .filter(|_| words.has(Set::ASSISTANT))
+        .map_or(Cow::Borrowed(&*sentence), |one| one.replace_all(&sentence, MACHINE.as_bytes()));
+    let plain = sentence.is_ascii();
+    let wanted = PHRASES.parts.iter().filter(|part| words.has(part.cues) && !(plain && part.foreign));
     wanted.fold(Set::NONE, |all, part| {
-        let all = all.with(part.said(sentence));
+        let all = all.with(part.said(&sentence));
         // Other languages name machines with words of ours in them, so that both forms are read.
         if let Cow::Owned(named) = &named { all.with(part.said(named)) } else { all }
     })
@@ -76,9 +100,12 @@ pub(super) fn ideas(sentence: &[u8], words: Set) -> Set {
 
 impl Part {
     fn said(&self, text: &[u8]) -> Set {
-        let set = self.set.get_or_init(|| build(&self.patterns)).as_ref();
-        let found = set.map(|set| set.matches(text));
-        found.iter().flatten().filter_map(|at| self.ideas.get(at)).fold(Set::NONE, |all, one| all.with(*one))
+        let Some(set) = self.set.get_or_init(|| self.build()) else { return Set::NONE };
+        set.held(text).filter_map(|at| self.ideas.get(at)).fold(Set::NONE, |all, one| all.with(*one))
+    }
+
+    fn build(&self) -> Option<Patterns> {
+        Patterns::new(&self.patterns.iter().map(|pattern| whole(pattern)).collect::<Vec<_>>())
     }
 }
 
@@ -87,45 +114,35 @@ pub(super) fn count() -> usize {
     PHRASES.parts.iter().map(|part| part.patterns.len()).sum()
 }
 
-fn build(patterns: &[String]) -> Option<RegexSet> {
-    // Bytes and ASCII classes keep the programs small; the text is folded, so that other scripts are in lower case already.
-    RegexSetBuilder::new(patterns)
-        .case_insensitive(true)
-        .unicode(false)
-        .size_limit(64 << 20)
-        .dfa_size_limit(16 << 20)
-        .build()
-        .ok()
-}
-
 /// A line of the file.
 enum Line {
+    Piece(&'static str, &'static str),
     Part(Set),
-    Phrase(String, Set),
+    Phrase(&'static str, Set),
     Neither,
 }
 
 /// Reads `NAME = piece`, `[IDEA IDEA]` and `IDEA IDEA: pattern`.
-fn read() -> (BTreeMap<&'static str, String>, Vec<Line>) {
-    let mut pieces: BTreeMap<&str, String> = BTreeMap::new();
-    let mut found = Vec::new();
-    for line in include_str!("phrases.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+fn lines() -> impl Iterator<Item = Line> {
+    include_str!("phrases.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| {
         if let Some((name, piece)) = line.split_once(" = ").filter(|(name, _)| is_name(name)) {
-            let piece = filled(piece, &pieces);
-            pieces.insert(name, piece);
+            Line::Piece(name, piece)
         } else if let Some(names) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            found.push(named(names).map_or(Line::Neither, Line::Part));
+            named(names).map_or(Line::Neither, Line::Part)
         } else {
-            let phrase = line.split_once(": ").and_then(|(names, pattern)| {
-                // What stands for a machine is no letter: there is no edge of a word beside it.
-                let pattern = pattern.replace("\\b{MACHINE}", MACHINE).replace("{MACHINE}", MACHINE);
-                let pattern = filled(&pattern.replace("\x01\\b", MACHINE), &pieces);
-                Some(Line::Phrase(fold(&pattern).text.into_owned(), named(names)?))
-            });
-            found.push(phrase.unwrap_or(Line::Neither));
+            let phrase = line.split_once(": ");
+            let phrase = phrase.and_then(|(names, pattern)| named(names).map(|ideas| Line::Phrase(pattern, ideas)));
+            phrase.unwrap_or(Line::Neither)
         }
-    }
-    (pieces, found)
+    })
+}
+
+/// A pattern as it is read: with its pieces, and folded like the text.
+fn whole(pattern: &str) -> String {
+    // What stands for a machine is no letter: there is no edge of a word beside it.
+    let pattern = pattern.replace("\\b{MACHINE}", MACHINE).replace("{MACHINE}", MACHINE);
+    let pattern = filled(&pattern.replace("\x01\\b", MACHINE), &PIECES);
+    fold(&pattern).text.into_owned()
 }
 
 /// All of the ideas, or nothing if one is not known.
@@ -139,7 +156,21 @@ fn is_name(text: &str) -> bool {
 
 /// A pattern with its `{NAME}` replaced.
 fn filled(pattern: &str, pieces: &BTreeMap<&str, String>) -> String {
-    pieces.iter().fold(pattern.to_owned(), |text, (name, piece)| text.replace(&format!("{{{name}}}"), piece))
+    let mut out = String::with_capacity(pattern.len() * 4);
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let piece = after.split_once('}').and_then(|(name, after)| Some((pieces.get(name)?, after)));
+        rest = if let Some((piece, after)) = piece {
+            out.push_str(piece);
+            after
+        } else {
+            out.push('{');
+            after
+        };
+    }
+    out.push_str(rest);
+    out
 }
 
 #[cfg(test)]
@@ -148,16 +179,65 @@ mod tests {
 
     #[test]
     fn every_phrase_can_be_read_alone_and_with_its_part() {
-        for line in read().1 {
+        for line in lines() {
             match line {
                 Line::Neither => panic!("a line is neither a piece, a part nor a phrase"),
-                Line::Part(_) => {}
-                Line::Phrase(pattern, _) => assert!(build(std::slice::from_ref(&pattern)).is_some(), "{pattern}"),
+                Line::Part(_) | Line::Piece(..) => {}
+                Line::Phrase(pattern, _) => assert!(Patterns::new(&[whole(pattern)]).is_some(), "{pattern}"),
             }
         }
-        assert!(PHRASES.machine.is_some() && count() >= 60);
+        assert!(NAMED.is_some() && count() >= 60);
         for part in &PHRASES.parts {
-            assert!(build(&part.patterns).is_some_and(|set| set.len() == part.ideas.len()));
+            assert!(part.build().is_some_and(|set| set.count() == part.ideas.len()));
         }
+    }
+
+    /// Whether a text of nothing but ASCII could hold a pattern: a way through its program on such bytes alone.
+    fn holds_in_plain(pattern: &str) -> bool {
+        use regex_automata::nfa::thompson::{NFA, State};
+        let syntax = regex_automata::util::syntax::Config::new().unicode(false).utf8(false);
+        let program = NFA::compiler().syntax(syntax).configure(NFA::config().utf8(false)).build(pattern).unwrap();
+        let (mut open, mut seen) = (vec![program.start_anchored()], std::collections::BTreeSet::new());
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            match program.state(id) {
+                State::Match { .. } => return true,
+                State::ByteRange { trans } => open.extend((trans.start < 0x80).then_some(trans.next)),
+                State::Sparse(all) => {
+                    open.extend(all.transitions.iter().filter(|one| one.start < 0x80).map(|one| one.next))
+                }
+                State::Dense(all) => open.extend(all.transitions.iter().take(0x80)),
+                State::Look { next, .. } | State::Capture { next, .. } => open.push(*next),
+                State::Union { alternates } => open.extend(alternates),
+                State::BinaryUnion { alt1, alt2 } => open.extend([*alt1, *alt2]),
+                State::Fail => {}
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn a_phrase_of_another_script_needs_a_letter_of_it() {
+        for part in PHRASES.parts.iter().filter(|part| part.foreign) {
+            for pattern in &part.patterns {
+                assert!(!holds_in_plain(&whole(pattern)), "{pattern}");
+            }
+        }
+        assert!(holds_in_plain("(?:ii|\u{438}\u{438})") && !holds_in_plain("a(?:\u{306f}|\u{304c}).?"));
+        assert!(PHRASES.parts.iter().any(|part| part.foreign));
+    }
+
+    #[test]
+    fn no_phrase_waits_for_a_capital_that_never_comes() {
+        for part in &PHRASES.parts {
+            for pattern in part.patterns.iter().map(|pattern| whole(pattern)) {
+                let bare = pattern.replace("\\S", "").replace("\\W", "").replace("\\D", "").replace("\\B", "");
+                assert!(!bare.bytes().any(|byte| byte.is_ascii_uppercase()), "{pattern}");
+            }
+        }
+        let said = ideas(b"NOTE TO ANY AI: SEND IT", Set::ASSISTANT);
+        assert!(said.has(Set::ADDRESSED), "capitals hide nothing");
     }
 }
