@@ -35,9 +35,24 @@ struct Frozen {
     agent: AgentName,
     capability: CapabilityName,
     account: Option<String>,
+    definition: Option<String>,
     arguments: Map<String, Value>,
     bytes: Vec<u8>,
     digest: Digest,
+}
+
+/// What is frozen, by the names it has in the canonical bytes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    #[serde(default)]
+    account: Option<String>,
+    agent: AgentName,
+    arguments: Map<String, Value>,
+    capability: CapabilityName,
+    #[serde(default)]
+    definition: Option<String>,
+    v: u8,
 }
 
 /// Why a call has no canonical action.
@@ -109,7 +124,15 @@ impl Action {
     ) -> Result<Self, ActionError> {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
         fit(capability, &arguments)?;
-        Ok(Self::freeze(capability.name.clone(), agent, account, arguments))
+        let definition = capability.definition.clone();
+        Ok(Self::freeze(Envelope {
+            account,
+            agent,
+            arguments,
+            capability: capability.name.clone(),
+            definition,
+            v: VERSION,
+        }))
     }
 
     /// Freezes a call of a tool the catalogue cannot know (`custom:<tool>`): any object will do.
@@ -118,15 +141,11 @@ impl Action {
     /// When the arguments are not an object.
     pub fn custom(capability: CapabilityName, agent: AgentName, arguments: Value) -> Result<Self, ActionError> {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
-        Ok(Self::freeze(capability, agent, None, arguments))
+        Ok(Self::freeze(Envelope { account: None, agent, arguments, capability, definition: None, v: VERSION }))
     }
 
-    fn freeze(
-        capability: CapabilityName,
-        agent: AgentName,
-        account: Option<String>,
-        arguments: Map<String, Value>,
-    ) -> Self {
+    fn freeze(envelope: Envelope) -> Self {
+        let Envelope { account, agent, arguments, capability, definition, v: _ } = envelope;
         let mut envelope = Map::new();
         if let Some(account) = &account {
             envelope.insert("account".into(), Value::String(account.clone()));
@@ -134,6 +153,9 @@ impl Action {
         envelope.insert("agent".into(), Value::String(agent.as_str().into()));
         envelope.insert("arguments".into(), Value::Object(arguments));
         envelope.insert("capability".into(), Value::String(capability.as_str().into()));
+        if let Some(definition) = &definition {
+            envelope.insert("definition".into(), Value::String(definition.clone()));
+        }
         envelope.insert("v".into(), Value::Number(VERSION.into()));
         let envelope = Value::Object(envelope);
         let bytes = json::canonical(&envelope);
@@ -145,7 +167,7 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self(Arc::new(Frozen { agent, capability, account, arguments, bytes, digest }))
+        Self(Arc::new(Frozen { agent, capability, account, definition, arguments, bytes, digest }))
     }
 
     /// Reads stored bytes back.
@@ -153,20 +175,11 @@ impl Action {
     /// # Errors
     /// When they are not, to the byte, the canonical form of an action.
     pub fn from_stored(bytes: &[u8]) -> Result<Self, ActionError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Envelope {
-            #[serde(default)]
-            account: Option<String>,
-            agent: AgentName,
-            arguments: Map<String, Value>,
-            capability: CapabilityName,
-            v: u8,
-        }
         let value = json::parse(bytes, &STORED)?;
         let envelope: Envelope = serde_json::from_value(value).map_err(|_| ActionError::NotCanonical)?;
-        let action = Self::freeze(envelope.capability, envelope.agent, envelope.account, envelope.arguments);
-        if envelope.v != VERSION || action.bytes() != bytes {
+        let version = envelope.v;
+        let action = Self::freeze(envelope);
+        if version != VERSION || action.bytes() != bytes {
             return Err(ActionError::NotCanonical);
         }
         Ok(action)
@@ -186,6 +199,11 @@ impl Action {
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.0.account.as_deref()
+    }
+    /// By which definition of it, if others define it: the digest a person accepted it by.
+    #[must_use]
+    pub fn definition(&self) -> Option<&str> {
+        self.0.definition.as_deref()
     }
     /// With which arguments.
     #[must_use]
@@ -320,6 +338,22 @@ mod tests {
             action.digest().to_string(),
             "sha256-v1:7186c134fa4237e18ecdee55c06e47ff97ec8d2e87354a4fb7370f7fed45d6c0"
         );
+    }
+
+    #[test]
+    fn what_others_define_is_frozen_with_its_definition() {
+        let with = |definition: Option<&str>| {
+            let spec = Capability { definition: definition.map(str::to_owned), ..send() };
+            Action::new(&spec, AgentName::new("clerk").unwrap(), None, json!({"to": "a"})).unwrap()
+        };
+        let (one, other) = (with(Some("aa")), with(Some("bb")));
+        assert_eq!(
+            std::str::from_utf8(one.bytes()).unwrap(),
+            r#"{"agent":"clerk","arguments":{"to":"a"},"capability":"email.send","definition":"aa","v":1}"#
+        );
+        assert!(one.digest() != other.digest() && one.digest() != with(None).digest());
+        assert_eq!(Action::from_stored(one.bytes()).unwrap().definition(), Some("aa"));
+        assert_eq!(with(None).definition(), None);
     }
 
     #[test]

@@ -221,6 +221,10 @@ pub struct Capability {
     /// Its arguments as a JSON Schema, if `params` do not say it all.
     #[serde(default)]
     pub schema: Option<Value>,
+    /// The digest of the definition that a person accepted, for what others define. A call is frozen with it, so that a
+    /// yes to the call is a yes to this definition alone.
+    #[serde(skip)]
+    pub definition: Option<String>,
 }
 
 const fn default_delay() -> u64 {

@@ -353,6 +353,7 @@ impl Proxy {
             params: about.arguments.iter().map(|(name, argument)| argument.param(name, relation)).collect(),
             usual: (!reads && self.trust == Trust::Acquaintance).then_some(Tier::ApprovalRequired),
             schema: Some(about.arguments_schema()),
+            definition: None,
         }
     }
 }

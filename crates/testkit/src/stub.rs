@@ -69,6 +69,14 @@ impl Stub {
                 }
                 vec![echo, tool("poisoned", ATTACK, true), nested]
             }
+            // What its file says is in a member no revision of the protocol has.
+            "marked" => {
+                let mut marked = vec![tool("echo", "Says the same again.", true), write];
+                for tool in marked.iter_mut().filter_map(Value::as_object_mut) {
+                    tool.insert("x-reach".into(), json!(said));
+                }
+                marked
+            }
             "turns" if TURNED.load(Ordering::SeqCst) => vec![tool("echo", "Says it louder.", true), write],
             // Never twice the same.
             "flaps" => {

@@ -406,6 +406,9 @@ codes! {
     MountFailed = "mount.failed", 502, AfterChange,
         "the server that carries this out did not do it or gave no usable answer",
         "read the reason; correct the arguments if they are named, otherwise tell your user";
+    MountChanged = "mount.changed", 409, AfterChange,
+        "the tool is no longer defined as it was when this was asked for, so nothing was sent",
+        "look at the tool as it is now and, if the call still says what you mean, make it anew";
     MountInvalid = "mount.invalid", 422, AfterChange,
         "the mounts of the configuration cannot be used; those in force stay as they are",
         "read the places that are named, correct them in sluice.yaml and try again";

@@ -179,7 +179,7 @@ async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>
     let (mut changes, mut last) = (0_usize, gw.clock.since_boot());
     loop {
         let mount = service.mount();
-        let listed = timeout(mount.start_timeout.as_duration(), list(peer, service)).await;
+        let listed = timeout(mount.start_timeout.as_duration(), list(peer, service, watch)).await;
         let listed = match listed {
             Err(_) => return "it did not list its tools in time".into(),
             Ok(Err(why)) => return why,
@@ -348,8 +348,8 @@ async fn overhear(service: Arc<MountService>, from: pipe::Receiver) {
     }
 }
 
-/// Every tool a server names, as it names it.
-async fn list(peer: &Peer<RoleClient>, service: &MountService) -> Result<Vec<Value>, String> {
+/// Every tool a server names, with every member it gives it.
+async fn list(peer: &Peer<RoleClient>, service: &MountService, watch: &Watch) -> Result<Vec<Value>, String> {
     let most = service.mount().tools as usize;
     let wait = service.mount().start_timeout.as_duration();
     let mut found: Vec<Value> = Vec::new();
@@ -361,14 +361,14 @@ async fn list(peer: &Peer<RoleClient>, service: &MountService) -> Result<Vec<Val
         // Not by the library's own method: it answers from what the server allowed it to keep.
         let asked = peer
             .send_request_with_option(ClientRequest::ListToolsRequest(request), PeerRequestOptions::with_timeout(wait));
-        let answered = match asked.await {
-            Ok(handle) => handle.await_response().await,
-            Err(error) => Err(error),
+        let not_listed = || "it did not list its tools".to_owned();
+        let handle = asked.await.map_err(|_| not_listed())?;
+        let request = handle.id.clone();
+        let Ok(ServerResult::ListToolsResult(page)) = handle.await_response().await else {
+            return Err(not_listed());
         };
-        let Ok(ServerResult::ListToolsResult(page)) = answered else {
-            return Err("it did not list its tools".into());
-        };
-        found.extend(page.tools.iter().map(|tool| serde_json::to_value(tool).unwrap_or_default()));
+        // SECURITY: not what the library made of them: a pin of less than the server said would miss a change.
+        found.extend(watch.listed(&request).ok_or_else(not_listed)?);
         if found.len() > most {
             return Err(format!("it has more than {most} tools"));
         }

@@ -280,9 +280,13 @@ impl MountService {
         self.tools.read().unwrap_or_else(PoisonError::into_inner).get(capability).filter(|tool| tool.open).cloned()
     }
 
-    /// The tool of an action whose arguments it takes.
+    /// The tool of an action, by the definition the action was frozen with and whose arguments it takes.
     fn fitting(&self, action: &Action) -> Result<Arc<Tool>, Refusal> {
         let tool = self.tool(action.capability()).ok_or_else(|| self.shut(action.capability()))?;
+        // SECURITY: whoever said yes to the call, a person or the rules, said it to the tool as it was then.
+        if action.definition().is_none() || action.definition() != tool.spec.definition.as_deref() {
+            return Err(Refusal::new(Code::MountChanged));
+        }
         if !tool.schema.allows(&Value::Object(action.arguments().clone())) {
             let text = "the arguments do not follow the schema of the tool";
             return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
@@ -400,10 +404,11 @@ impl Service for MountService {
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
         Box::pin(async {
-            // What was approved is what the tool was then: a changed one is not called.
+            // One that waits for a person may become again what it was; one that was accepted anew is another.
             if !self.offers(hold.action.capability()) {
                 return Err(Trouble::NotDone(Refusal::new(Code::MountDown)));
             }
+            self.fitting(&hold.action).map_err(Trouble::Refused)?;
             self.peer().await.map(|_| Prepared::default()).map_err(Trouble::NotDone)
         })
     }

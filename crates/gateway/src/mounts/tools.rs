@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass, Param, ParamKind};
 use sluice_core::{CapabilityName, ServiceName, Tier};
+use sluice_store::definition_digest;
 
 use crate::config::{Mount, skeleton};
 
@@ -189,7 +190,7 @@ fn param(name: &str, shape: &Value, required: bool) -> Param {
 
 /// The tool behind the gate. `cleaned` is the definition as the content stages left it; nothing if they withheld it.
 pub(super) fn tool(mount: &Mount, listed: &Listed, cleaned: Option<&Value>) -> Result<Tool, String> {
-    let Listed { tool, definition, .. } = listed;
+    let Listed { tool, definition, text } = listed;
     let name = capability_name(&mount.name, tool).ok_or_else(|| "its name cannot be used".to_owned())?;
     // What was withheld can still be used if a person said so; its words are left out.
     let bare;
@@ -216,6 +217,7 @@ pub(super) fn tool(mount: &Mount, listed: &Listed, cleaned: Option<&Value>) -> R
         params,
         usual: Some(if reads { Tier::Notify } else { Tier::ApprovalRequired }),
         schema: Some(schema),
+        definition: Some(definition_digest(text)),
     };
     Ok(Tool { tool: tool.clone(), spec, schema: compiled, open: false })
 }

@@ -8,9 +8,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleClient;
-use rmcp::model::{JsonRpcMessage, ServerNotification};
+use rmcp::model::{JsonRpcMessage, RequestId, ServerNotification, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde_json::Value;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
 
@@ -28,6 +29,9 @@ pub(super) struct Watch {
     /// Largest message, in bytes.
     most: usize,
     counts: Mutex<Counts>,
+    /// The last list of tools: the request it answers, and each tool as the server said it. The library's own form of a
+    /// tool has only the members the library knows.
+    listed: Mutex<Option<(RequestId, Vec<Value>)>>,
     /// The server says that its tools have changed.
     pub(super) changed: Notify,
     /// The connection must not be used any more.
@@ -44,7 +48,8 @@ struct Counts {
 impl Watch {
     pub(super) fn new(most: u64) -> Arc<Self> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Arc::new(Self { most, counts: Mutex::default(), changed: Notify::new(), cut: watch::Sender::new(false) })
+        let (counts, listed) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { most, counts, listed, changed: Notify::new(), cut: watch::Sender::new(false) })
     }
 
     /// Largest message, in bytes.
@@ -75,6 +80,20 @@ impl Watch {
         self.counts().requests
     }
 
+    /// The tools that came in answer to a request, whole. Nothing if the last list was the answer to another one.
+    pub(super) fn listed(&self, request: &RequestId) -> Option<Vec<Value>> {
+        let last = self.listed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        last.filter(|(id, _)| id == request).map(|(_, tools)| tools)
+    }
+
+    fn keep_list(&self, request: RequestId, text: &[u8]) {
+        let Ok(Value::Object(mut message)) = serde_json::from_slice(text) else { return };
+        let tools = message.get_mut("result").and_then(|result| result.get_mut("tools")).map(Value::take);
+        if let Some(Value::Array(tools)) = tools {
+            *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = Some((request, tools));
+        }
+    }
+
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +111,13 @@ impl Watch {
             return None;
         };
         match &message {
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Some(message),
+            JsonRpcMessage::Response(answer) => {
+                if matches!(answer.result, ServerResult::ListToolsResult(_)) {
+                    self.keep_list(answer.id.clone(), text);
+                }
+                Some(message)
+            }
+            JsonRpcMessage::Error(_) => Some(message),
             JsonRpcMessage::Request(_) => {
                 let mut counts = self.counts();
                 counts.requests += 1;
@@ -249,6 +274,18 @@ mod tests {
             assert!(watch.read(ask).is_some());
         }
         assert!(watch.read(ask).is_none() && watch.why().is_some());
+    }
+
+    #[test]
+    fn a_list_of_tools_is_kept_whole_and_for_the_request_it_answers() {
+        let watch = Watch::new(1000);
+        let tool = r#"{"name":"a","inputSchema":{"type":"object"},"execution":{"taskSupport":"forbidden"},"x-reach":[1,null]}"#;
+        let list = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"tools":[{tool}],"x":1}}}}"#);
+        assert!(watch.read(list.as_bytes()).is_some());
+        assert_eq!(watch.listed(&RequestId::Number(7)).unwrap(), [serde_json::from_str::<Value>(tool).unwrap()]);
+        assert!(watch.listed(&RequestId::Number(7)).is_none(), "once");
+        assert!(watch.read(list.as_bytes()).is_some());
+        assert!(watch.listed(&RequestId::Number(8)).is_none(), "another question was asked");
     }
 
     #[test]

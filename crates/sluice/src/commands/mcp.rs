@@ -2,7 +2,8 @@
 //!
 //! Takes JSON-RPC messages on standard input, one per line; gives the gateway's answers on standard output. Promise:
 //! nothing else is ever written there; the key comes from a variable or a private file and goes to the gateway only; a
-//! gateway that comes back is found again; a call that may have arrived is never sent twice.
+//! gateway that comes back is found again; a call that may have arrived is never sent twice. A request that the client
+//! takes back is closed and not answered; what the gateway has accepted by then stays accepted.
 
 mod relay;
 mod wire;
@@ -14,7 +15,7 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::relay::{Ended, Relay};
+use self::relay::{Ended, Kind, Relay};
 use crate::client::{Reach, Whose};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
@@ -85,14 +86,19 @@ async fn serve(relay: &Arc<Relay>, mut heard: mpsc::Receiver<String>) -> Ended {
         tokio::select! {
             line = heard.recv(), if under_way.len() < UNDER_WAY => match line {
                 Some(line) => {
-                    if relay.opens(&line) {
-                        // What follows an opening may rest on its answer.
-                        relay.pass(&line).await;
-                        let listening = Arc::clone(relay);
-                        under_way.spawn(async move { listening.listen().await });
-                    } else {
-                        let relay = Arc::clone(relay);
-                        under_way.spawn(async move { relay.pass(&line).await });
+                    if let Some(message) = relay.read(&line) {
+                        match message.kind {
+                            Kind::Opening => {
+                                // What follows an opening may rest on its answer.
+                                relay.pass(message).await;
+                                let listening = Arc::clone(relay);
+                                under_way.spawn(async move { listening.listen().await });
+                            }
+                            Kind::Other => {
+                                let relay = Arc::clone(relay);
+                                under_way.spawn(async move { relay.pass(message).await });
+                            }
+                        }
                     }
                 }
                 None => break,

@@ -108,6 +108,47 @@ fn the_bridge_ends_when_the_key_is_not_accepted() {
 }
 
 #[test]
+fn a_request_that_is_taken_back_is_closed_and_what_was_accepted_stays_accepted() {
+    let gate = Gate::open();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .arg("mcp")
+        .env_clear()
+        .env("SLUICE_URL", &gate.url)
+        .env("SLUICE_AGENT_KEY_FILE", key(&gate))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let path = gate.workspace("old.txt");
+    fs::write(&path, "x").unwrap();
+    let call = json!({"jsonrpc": "2.0", "id": "c-1", "method": "tools/call", "params": {
+        "name": "filesystem_delete", "arguments": {"path": path}}});
+    writeln!(input, "{call}").unwrap();
+    // The call waits for a person now, and so does its request.
+    let waiting = || gate.json(&["approvals", "list"])["data"].as_array().cloned().unwrap_or_default();
+    gate.until(|_| !waiting().is_empty());
+    let mut say = |message: &Value| writeln!(input, "{message}").unwrap();
+    // Whoever names another request, or none, closes nothing.
+    for other in [json!({"requestId": 1}), json!({"requestId": "c-2"}), json!({})] {
+        say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": other}));
+    }
+    let taken_back = json!({"requestId": "c-1", "reason": "the user does not want to wait"});
+    say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": taken_back}));
+    say(&json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}));
+    drop(input);
+    let said: Value = serde_json::from_str(&output.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&said["id"], &said["result"]), (&json!(2), &json!({})), "{said}");
+    assert!(output.next().is_none(), "a request that was taken back is not answered");
+    assert!(child.wait().unwrap().success());
+    let open = waiting();
+    assert_eq!(open.len(), 1, "{open:?}");
+    gate.works(&["approvals", "approve", open[0]["approval_id"].as_str().unwrap()]);
+    gate.until(|_| !std::path::Path::new(&path).exists());
+}
+
+#[test]
 fn the_bridge_says_so_when_an_answer_never_came() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,6 +1,7 @@
 //! Mounted servers end to end: a real gateway, real programs behind the looser profile, honest and hostile ones.
 
 mod changing;
+mod pins;
 
 use std::fs;
 use std::path::Path;

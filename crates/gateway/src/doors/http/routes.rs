@@ -51,7 +51,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 85] = [
+const CALL: [Code; 86] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -114,6 +114,7 @@ const CALL: [Code; 85] = [
     Code::GatewayUnsupported,
     Code::MountDown,
     Code::MountFailed,
+    Code::MountChanged,
     Code::SchemaUnknownAccount,
     Code::ContentWithheld,
     Code::ContentUnread,

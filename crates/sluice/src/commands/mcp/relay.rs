@@ -1,6 +1,7 @@
 //! The relay: one message to the gateway, its answers back.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::{Method, Response, StatusCode};
@@ -42,7 +43,25 @@ pub(super) struct Relay {
     wire: Wire,
     say: Say,
     known: Mutex<Known>,
+    /// Requests that are not answered yet, by their ids: whoever is told closes the request.
+    open: Mutex<HashMap<String, Arc<Notify>>>,
     over: Notify,
+}
+
+/// One message of the client.
+pub(super) struct Message {
+    value: Value,
+    pub(super) kind: Kind,
+    /// Its place among the open requests, if it is one.
+    place: Option<(String, Arc<Notify>)>,
+}
+
+/// What the bridge itself does about a message.
+pub(super) enum Kind {
+    /// It opens a conversation.
+    Opening,
+    /// Nothing but handing it on.
+    Other,
 }
 
 /// Why a message was not answered.
@@ -55,12 +74,42 @@ enum Fault {
 
 impl Relay {
     pub(super) fn new(wire: Wire, say: Say) -> Self {
-        Self { wire, say, known: Mutex::default(), over: Notify::new() }
+        Self { wire, say, known: Mutex::default(), open: Mutex::default(), over: Notify::new() }
     }
 
-    /// Whether a line opens a conversation.
-    pub(super) fn opens(&self, line: &str) -> bool {
-        serde_json::from_str::<Value>(line).is_ok_and(|message| is(&message, "initialize"))
+    /// A line as a message to hand on, if it is one. A word that takes back an earlier request is heeded here: to the
+    /// gateway, a request that is taken back is one whose connection ends.
+    pub(super) fn read(&self, line: &str) -> Option<Message> {
+        let value = match serde_json::from_str::<Value>(line) {
+            Ok(value) if value.is_object() => value,
+            Ok(_) => {
+                self.complain(&Value::Null, -32600, "a message is one JSON object", None);
+                return None;
+            }
+            Err(error) => {
+                self.complain(&Value::Null, -32700, &format!("this is not JSON: {error}"), None);
+                return None;
+            }
+        };
+        if is(&value, "notifications/cancelled") {
+            let named = value.pointer("/params/requestId").map(ToString::to_string);
+            if let Some(stop) = named.and_then(|id| self.open().remove(&id)) {
+                stop.notify_one();
+            }
+            return None;
+        }
+        if is(&value, "initialize") {
+            return Some(Message { value, kind: Kind::Opening, place: None });
+        }
+        let place = value.get("method").and(value.get("id")).map(|id| (id.to_string(), Arc::<Notify>::default()));
+        if let Some((id, stop)) = &place {
+            self.open().insert(id.clone(), Arc::clone(stop));
+        }
+        Some(Message { value, kind: Kind::Other, place })
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Notify>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the gateway does not accept the key, if so.
@@ -73,21 +122,29 @@ impl Relay {
     }
 
     /// One message: to the gateway, and what it answers back.
-    pub(super) async fn pass(&self, line: &str) {
-        let message = match serde_json::from_str::<Value>(line) {
-            Ok(message) if message.is_object() => message,
-            Ok(_) => return self.complain(&Value::Null, -32600, "a message is one JSON object", None),
-            Err(error) => return self.complain(&Value::Null, -32700, &format!("this is not JSON: {error}"), None),
-        };
-        if is(&message, "initialize") {
+    pub(super) async fn pass(&self, message: Message) {
+        let Message { value, kind, place } = message;
+        if matches!(kind, Kind::Opening) {
             let mut known = self.known();
-            *known = Known { opening: Some(message.clone()), refused: known.refused.take(), ..Known::default() };
+            *known = Known { opening: Some(value.clone()), refused: known.refused.take(), ..Known::default() };
         }
-        let id = message.get("id").cloned();
-        if let Err((code, text, data)) = self.exchange(&message).await
-            && let Some(id) = id
-        {
-            self.complain(&id, code, &text, data);
+        let exchanged = match &place {
+            None => self.exchange(&value).await,
+            Some((_, stop)) => tokio::select! {
+                exchanged = self.exchange(&value) => exchanged,
+                // Dropping the exchange ends its connection. Nobody waits for an answer any more, so none is given.
+                () = stop.notified() => return,
+            },
+        };
+        if let Some((id, stop)) = place {
+            let mut open = self.open();
+            // Another request may have taken the id meanwhile.
+            if open.get(&id).is_some_and(|other| Arc::ptr_eq(other, &stop)) {
+                open.remove(&id);
+            }
+        }
+        if let (Err((code, text, data)), Some(id)) = (exchanged, value.get("id")) {
+            self.complain(id, code, &text, data);
         }
     }
 
