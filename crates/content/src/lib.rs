@@ -18,12 +18,16 @@ pub fn warm() {
 }
 
 /// Builds every pattern the stages need, which is otherwise done by the first item. For a process that has nothing to
-/// read yet.
+/// read yet, and of which those that read are copies.
 pub fn rehearse() {
+    stages::injection::build();
     let plan = Plan { place: stages::Place::Text, ..Plan::default() };
-    for (text, declared) in
-        [("<p>Tea at <b>four</b>.</p>", "text/html"), ("{\"tea\": \"at four\"}", "application/json")]
-    {
+    // What is read once is quicker the next time: the engines remember the states they have been in.
+    for (text, declared) in [
+        ("<p>Tea at <b>four</b>.</p>", "text/html"),
+        ("{\"tea\": \"at four\"}", "application/json"),
+        ("Your assistant has put tea at four. Please reply to confirm, or let the AI find another time.", "text/plain"),
+    ] {
         // What becomes of it does not matter.
         drop(clean(Raw::new(text.as_bytes()).declared(declared), &plan));
     }

@@ -111,6 +111,12 @@ fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Findin
     reading
 }
 
+/// Builds every pattern of this stage, which is otherwise done where a text first needs it.
+pub(crate) fn build() {
+    phrases::build();
+    code::build();
+}
+
 /// All words of the lexicon, for measuring others with the same.
 #[must_use]
 pub fn words() -> Vec<String> {

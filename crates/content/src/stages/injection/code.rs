@@ -65,6 +65,14 @@ fn lowered(pattern: &str) -> String {
     pattern.chars().map(lower).collect()
 }
 
+/// Builds every shape now.
+pub(super) fn build() {
+    for shape in SHAPES.iter() {
+        let _held = shape.there().map(|there| there.held(b"tea").count());
+        let _found = shape.place().is_some();
+    }
+}
+
 /// Longer texts are documents, in which a line of code is an example and not a payload.
 const PAYLOAD: usize = 600;
 
