@@ -94,6 +94,7 @@ pub fn render(shaped: Shaped<'_>, place: Place, envelope: Option<&Envelope>) -> 
 #[must_use]
 pub fn escape(text: &str, place: Place) -> String {
     match place {
+        Place::Text if !text.as_bytes().contains(&b'|') => text.to_owned(),
         Place::Text => text.replace("<|", "<\u{a6}").replace("|>", "\u{a6}>"),
         Place::Markdown => markdown(text),
         Place::Html => html(text),

@@ -28,10 +28,19 @@ pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
     let mut out = String::with_capacity(text.len());
     let mut word = Word::default();
     let (mut mixed, mut dressed) = (0, 0);
-    for c in text.chars() {
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
         if out.len() > most {
             break;
         }
+        // What is plain is copied as a whole, as long as there is room for it.
+        let plain = rest.bytes().take_while(u8::is_ascii).count();
+        if let Some((plain, after)) = rest.split_at_checked(plain).filter(|_| plain > 1 && out.len() + plain <= most) {
+            mixed += word.copy(plain, &mut out);
+            rest = after;
+            continue;
+        }
+        rest = rest.get(c.len_utf8()..).unwrap_or_default();
         if !belongs(c) {
             mixed += word.close(&mut out);
             match c {
@@ -107,6 +116,26 @@ struct Word {
 }
 
 impl Word {
+    /// Goes on with plain text; gives one if that ends a word that mixes scripts.
+    fn copy(&mut self, plain: &str, out: &mut String) -> usize {
+        let ends = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'\'';
+        let letters = |text: &str| text.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let bytes = plain.as_bytes();
+        let (Some(first), Some(last)) = (bytes.iter().position(ends), bytes.iter().rposition(ends)) else {
+            self.latin |= letters(plain);
+            out.push_str(plain);
+            return 0;
+        };
+        let (head, tail) = (plain.get(..first).unwrap_or_default(), plain.get(first..).unwrap_or_default());
+        self.latin |= letters(head);
+        out.push_str(head);
+        let mixed = self.close(out);
+        out.push_str(tail);
+        let open = plain.get(last + 1..).unwrap_or_default();
+        *self = Self { start: out.len() - open.len(), latin: letters(open), foreign: false };
+        mixed
+    }
+
     /// Ends the word. One that mixes scripts is rewritten in Latin letters; gives one if it was.
     fn close(&mut self, out: &mut String) -> usize {
         if !(self.latin && self.foreign && out.is_char_boundary(self.start)) {
@@ -115,5 +144,34 @@ impl Word {
         let tail = out.split_off(self.start);
         out.extend(tail.chars().map(|c| homoglyphs::latin(c).unwrap_or(c)));
         1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn plain_text_is_copied_as_it_would_be_letter_by_letter(text in "[ab1'. \u{430}\u{435}\u{e9}\u{2019}\u{ff41}]{0,40}") {
+            // A character that folds to nothing keeps every other one by itself.
+            let parted: String = text.chars().flat_map(|c| [c, '\u{301}']).collect();
+            let (whole, single) = (fold(&text), fold(&parted));
+            prop_assert_eq!((whole.text.as_ref(), whole.mixed), (single.text.as_ref(), single.mixed));
+        }
+    }
+
+    #[test]
+    fn a_word_that_mixes_scripts_is_found_wherever_its_plain_letters_stand() {
+        for (text, folded, mixed) in [
+            ("ign\u{43e}re it", "ignore it", 1),
+            ("x \u{456}gnore", "x ignore", 1),
+            ("ignor\u{435}", "ignore", 1),
+            ("a b \u{43e}\u{43d} c", "a b \u{43e}\u{43d} c", 0),
+        ] {
+            let found = fold(text);
+            assert_eq!((found.text.as_ref(), found.mixed), (folded, mixed), "{text}");
+        }
     }
 }

@@ -32,6 +32,8 @@ struct Signs {
     leet: usize,
     bits: usize,
     digits: usize,
+    /// At least as many as stand together in hex, with what may stand between them.
+    hex: usize,
 }
 
 /// What a byte is to those who count. Looked up, because a text is mostly letters and every question asked of each of
@@ -45,9 +47,6 @@ mod kind {
     /// What stands for a letter in leet.
     pub(super) const LEET: u8 = 8;
     pub(super) const LETTER: u8 = 16;
-    /// One of the four signs that are counted by themselves.
-    pub(super) const SIGN: u8 = 32;
-    pub(super) const DIGIT: u8 = 64;
 
     pub(super) const OF: [u8; 256] = {
         let mut table = [0; 256];
@@ -60,9 +59,6 @@ mod kind {
             if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_') {
                 kind |= RUN;
             }
-            if byte.is_ascii_digit() {
-                kind |= DIGIT;
-            }
             if matches!(byte, b'0' | b'1') {
                 kind |= BIT;
             }
@@ -71,9 +67,6 @@ mod kind {
             }
             if byte.is_ascii_alphabetic() {
                 kind |= LETTER;
-            }
-            if matches!(byte, b'%' | b'&' | b'\\' | b'=') {
-                kind |= SIGN;
             }
             #[expect(
                 clippy::indexing_slicing,
@@ -95,26 +88,56 @@ impl Signs {
     fn count(text: &str) -> Self {
         let mut signs = Self::default();
         let (mut run, mut before, mut last) = (0, 0, 0);
-        for &byte in text.as_bytes() {
+        let mut hex = 0;
+        let mut rest = text.as_bytes();
+        while let Some(&byte) = rest.first() {
+            // Most of a text is words, whose letters say nothing but how many they are.
+            let letters = rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+            if let Some((word, after)) = rest.split_at_checked(letters).filter(|_| letters > 0) {
+                signs.leet += usize::from(last & kind::LEET != 0 && before & kind::LETTER != 0);
+                run += letters;
+                signs.run = signs.run.max(run);
+                let ahead = word.iter().take_while(|byte| is_hexish(**byte)).count();
+                signs.hex = signs.hex.max(hex + ahead);
+                hex = if ahead == letters {
+                    hex + ahead
+                } else {
+                    word.iter().rev().take_while(|byte| is_hexish(**byte)).count()
+                };
+                let kind = kind::WORD | kind::LETTER;
+                (before, last) = (if letters > 1 { kind } else { last }, kind);
+                rest = after;
+                continue;
+            }
+            rest = rest.get(1..).unwrap_or_default();
             let kind = kind::OF.get(usize::from(byte)).copied().unwrap_or_default();
-            if kind & kind::SIGN != 0 {
-                match byte {
-                    b'%' => signs.percent += 1,
-                    b'&' => signs.entity += 1,
-                    b'\\' => signs.backslash += 1,
-                    _ => signs.equals += 1,
-                }
+            match byte {
+                b'%' => signs.percent += 1,
+                b'&' => signs.entity += 1,
+                b'\\' => signs.backslash += 1,
+                b'=' => signs.equals += 1,
+                _ => {}
             }
             run = if kind & kind::RUN != 0 { run + 1 } else { 0 };
             signs.run = signs.run.max(run);
+            hex = match byte {
+                b'0'..=b'9' => hex + 1,
+                b' ' | b':' | b',' | b'-' | b'\n' | b'\\' => hex,
+                _ => 0,
+            };
+            signs.hex = signs.hex.max(hex);
             signs.bits += usize::from(kind & kind::BIT != 0);
-            signs.digits += usize::from(kind & kind::DIGIT != 0);
+            signs.digits += usize::from(byte.is_ascii_digit());
             signs.lone += usize::from((before | kind) & kind::WORD == 0 && last & kind::WORD != 0);
-            signs.leet += usize::from(last & kind::LEET != 0 && before & kind & kind::LETTER != 0);
             (before, last) = (last, kind);
         }
         signs
     }
+}
+
+/// A letter that dumps of bytes have.
+fn is_hexish(letter: u8) -> bool {
+    matches!(letter | 0x20, b'a'..=b'f' | b'x')
 }
 
 /// Everything that can be read out of a text, layer by layer.
@@ -151,9 +174,13 @@ fn layer(text: &str) -> Vec<Surface> {
     let mut add = |carrier, view: Option<String>| found.extend(view.map(|text| Surface::new(carrier, text)));
     if signs.run >= 16 {
         add(Carrier::Base64, decode::base64(text));
+    }
+    if signs.run >= decode::LEAST_BASE32 {
         add(Carrier::Base32, decode::base32(text));
     }
-    if signs.run >= 16 || signs.backslash >= 4 || signs.lone >= 12 || text.len() > 24 {
+    if signs.hex >= decode::LEAST_HEX
+        && (signs.run >= 16 || signs.backslash >= 4 || signs.lone >= 12 || text.len() > 24)
+    {
         add(Carrier::Hex, decode::hex(text));
     }
     if signs.bits >= 64 {
@@ -188,3 +215,58 @@ fn layer(text: &str) -> Vec<Surface> {
 }
 
 pub(in crate::stages) use letters::{atbash, caesar, reversed, rot13};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same, asked of every byte.
+    fn plainly(text: &str) -> [usize; 9] {
+        let bytes = text.as_bytes();
+        let of = |at: usize| bytes.get(at).map_or(0, |byte| kind::OF[usize::from(*byte)]);
+        let count = |wanted: u8| bytes.iter().filter(|byte| **byte == wanted).count();
+        let in_runs = |at: &u8| kind::OF[usize::from(*at)] & kind::RUN != 0;
+        let before = |at: usize, back: usize| at.checked_sub(back).map_or(0, of);
+        let places = 0..bytes.len();
+        [
+            count(b'%'),
+            count(b'&'),
+            count(b'\\'),
+            count(b'='),
+            bytes.split(|byte| !in_runs(byte)).map(<[u8]>::len).max().unwrap_or(0),
+            places
+                .clone()
+                .filter(|&at| (before(at, 2) | of(at)) & kind::WORD == 0 && before(at, 1) & kind::WORD != 0)
+                .count(),
+            places.filter(|&at| before(at, 1) & kind::LEET != 0 && before(at, 2) & of(at) & kind::LETTER != 0).count(),
+            count(b'0') + count(b'1'),
+            bytes.iter().filter(|byte| byte.is_ascii_digit()).count(),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_counted_as_their_letters_would_be(text in "[a-zA-Z0-9%&=\\\\+/_ @!\u{e9}-]{0,80}") {
+            let signs = Signs::count(&text);
+            let counted = [
+                signs.percent, signs.entity, signs.backslash, signs.equals, signs.run, signs.lone, signs.leet,
+                signs.bits, signs.digits,
+            ];
+            prop_assert_eq!(counted, plainly(&text));
+        }
+
+        #[test]
+        fn no_dump_of_bytes_is_passed_over(text in "([0-9a-fA-FxX:, \n-]|\\\\x|0x|[gz.]){0,90}") {
+            prop_assert!(decode::hex(&text).is_none() || Signs::count(&text).hex >= decode::LEAST_HEX);
+        }
+
+        #[test]
+        fn a_text_dumped_as_bytes_is_read(text in "[a-z ]{20,40}", between in "[ :,-]?") {
+            let dump: Vec<String> = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let dump = dump.join(&between);
+            prop_assert!(Signs::count(&dump).hex >= decode::LEAST_HEX);
+            prop_assert_eq!(decode::hex(&dump).map(|text| text.trim().to_owned()), Some(text.trim().to_owned()));
+        }
+    }
+}

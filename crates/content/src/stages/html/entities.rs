@@ -115,7 +115,7 @@ const NAMED: [(&str, char); 77] = [
 /// Decodes every reference in a text onto the end of another.
 pub(super) fn push_decoded(text: &str, out: &mut String) {
     let mut rest = text;
-    while let Some(at) = rest.find('&') {
+    while let Some(at) = memchr::memchr(b'&', rest.as_bytes()) {
         let Some((before, from)) = rest.split_at_checked(at) else { break };
         out.push_str(before);
         let (c, skip) = decode(from).unwrap_or(('&', 1));

@@ -40,7 +40,7 @@ pub(super) fn walk(source: &str) -> Page {
     let mut walker = Walker { page: Page::default(), open: Vec::new(), sheet: Sheet::default(), excess: 0 };
     walker.page.text.reserve(source.len() / 2);
     let mut rest = source;
-    while let Some(at) = rest.bytes().position(|byte| byte == b'<') {
+    while let Some(at) = memchr::memchr(b'<', rest.as_bytes()) {
         let (text, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
         walker.text(text);
         rest = walker.tag(from);
@@ -84,13 +84,15 @@ impl<'a> Walker<'a> {
         if text.starts_with(|c: char| c.is_ascii_whitespace()) && !out.is_empty() && !out.ends_with(['\n', ' ']) {
             out.push(' ');
         }
+        // Most texts have no reference, and are not searched for one word by word.
+        let push = if memchr::memchr(b'&', text.as_bytes()).is_some() { push_decoded } else { push_plain };
         let mut words = text.split_ascii_whitespace();
         if let Some(first) = words.next() {
-            push_decoded(first, out);
+            push(first, out);
         }
         for word in words {
             out.push(' ');
-            push_decoded(word, out);
+            push(word, out);
         }
         if text.ends_with(|c: char| c.is_ascii_whitespace()) && !out.ends_with(['\n', ' ']) {
             out.push(' ');
@@ -108,7 +110,7 @@ impl<'a> Walker<'a> {
         let bytes = from.as_bytes();
         match bytes.get(1) {
             Some(b'!' | b'?') => {
-                let end = from.find('>').unwrap_or(from.len() - 1);
+                let end = memchr::memchr(b'>', bytes).unwrap_or(from.len() - 1);
                 if let Some(cdata) = from.get(2..end).and_then(|inner| inner.strip_prefix("[CDATA[")) {
                     self.page.comments.push_str(cdata);
                     self.page.comments.push('\n');
@@ -116,7 +118,7 @@ impl<'a> Walker<'a> {
                 from.get(end + 1..).unwrap_or_default()
             }
             Some(b'/') => {
-                let end = from.find('>').unwrap_or(from.len() - 1);
+                let end = memchr::memchr(b'>', bytes).unwrap_or(from.len() - 1);
                 let name = name_of(from.get(2..end).unwrap_or_default());
                 self.page.tags += 1;
                 self.close(name);
@@ -261,7 +263,8 @@ impl<'a> Walker<'a> {
 
     fn line(&mut self) {
         let out = &mut self.page.text;
-        out.truncate(out.trim_end_matches(' ').len());
+        let blanks = out.bytes().rev().take_while(|byte| *byte == b' ').count();
+        out.truncate(out.len() - blanks);
         if !out.is_empty() && !out.ends_with("\n\n") {
             out.push('\n');
         }
@@ -305,6 +308,10 @@ impl Tag {
     }
 }
 
+fn push_plain(text: &str, out: &mut String) {
+    out.push_str(text);
+}
+
 fn starts(text: &str, with: &str) -> bool {
     text.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with))
 }
@@ -317,16 +324,20 @@ fn name_of(body: &str) -> &str {
 
 /// The attributes of a tag and what follows it. A `>` in quotes does not end it.
 fn attributes(body: &str) -> (&str, &str) {
-    let mut quote = None;
-    let mut after_equals = false;
-    for (at, byte) in body.bytes().enumerate() {
-        match (byte, quote) {
-            (b'>', None) => return (body.get(..at).unwrap_or_default(), body.get(at + 1..).unwrap_or_default()),
-            (b'"' | b'\'', None) if after_equals => quote = Some(byte),
-            (byte, Some(open)) if byte == open => quote = None,
-            _ => {}
+    let bytes = body.as_bytes();
+    let (mut at, mut after_equals) = (0, false);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'>' => return (body.get(..at).unwrap_or_default(), body.get(at + 1..).unwrap_or_default()),
+            b'"' | b'\'' if after_equals => {
+                let inner = bytes.get(at + 1..).unwrap_or_default();
+                let Some(length) = memchr::memchr(byte, inner) else { break };
+                at += length + 1;
+                after_equals = false;
+            }
+            _ => after_equals = byte == b'=' || (after_equals && byte.is_ascii_whitespace()),
         }
-        after_equals = byte == b'=' || (after_equals && byte.is_ascii_whitespace());
+        at += 1;
     }
     (body, "")
 }

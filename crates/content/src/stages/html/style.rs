@@ -24,6 +24,38 @@ pub(super) enum Paper {
     Unknown,
 }
 
+/// The declarations that can hide; most others are left before anything is copied.
+fn known(name: &str) -> Option<&'static str> {
+    const KNOWN: [&str; 25] = [
+        "display",
+        "visibility",
+        "opacity",
+        "font-size",
+        "mso-hide",
+        "left",
+        "top",
+        "right",
+        "bottom",
+        "text-indent",
+        "margin-left",
+        "margin-top",
+        "width",
+        "height",
+        "max-height",
+        "max-width",
+        "overflow",
+        "overflow-y",
+        "clip",
+        "clip-path",
+        "transform",
+        "color",
+        "background",
+        "background-color",
+        "background-image",
+    ];
+    KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(name))
+}
+
 /// Reads `name: value; …`.
 pub(super) fn look(declarations: &str) -> Look {
     let mut look = Look::default();
@@ -31,10 +63,10 @@ pub(super) fn look(declarations: &str) -> Look {
     let mut flat = false;
     for declaration in declarations.split(';') {
         let Some((name, value)) = declaration.split_once(':') else { continue };
-        let name = name.trim().to_ascii_lowercase();
+        let Some(name) = known(name.trim()) else { continue };
         let value = value.trim().to_ascii_lowercase();
         let value = value.trim_end_matches("!important").trim();
-        match name.as_str() {
+        match name {
             "display" => look.hidden |= value == "none",
             "visibility" => look.hidden |= matches!(value, "hidden" | "collapse"),
             "opacity" => look.hidden |= number(value).is_some_and(|n| n < 0.05),

@@ -157,7 +157,8 @@ fn opens(text: &str, start: usize, verb: usize) -> bool {
     ];
     let Some(lead) = text.get(start..verb) else { return false };
     // `Note for the reader: send …` opens anew behind its colon.
-    let lead = lead.rsplit_once(": ").map_or(lead, |(_, lead)| lead);
+    let colon = lead.as_bytes().windows(2).rposition(|pair| pair == b": ");
+    let lead = colon.and_then(|at| lead.get(at + 2..)).unwrap_or(lead);
     // `To override the default, pass …` says what for, and asks for nothing.
     let purpose = lead.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("to"));
     lead.len() <= 48

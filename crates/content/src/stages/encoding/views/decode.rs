@@ -9,6 +9,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
 use crate::stages::html::entities::decode as decode_entity;
 
+/// So many letters of base32, or digits of hex, may be a text.
+pub(super) const LEAST_BASE32: usize = 24;
+pub(super) const LEAST_HEX: usize = 20;
 /// So many numbers in a row may be a text.
 const LEAST_NUMBERS: usize = 12;
 
@@ -69,7 +72,7 @@ pub(super) fn base64(text: &str) -> Option<String> {
 /// Runs of the base32 alphabet.
 pub(super) fn base32(text: &str) -> Option<String> {
     let mut out = String::new();
-    for run in runs(text, |byte| byte.is_ascii_uppercase() || matches!(byte, b'2'..=b'7'), 24) {
+    for run in runs(text, |byte| byte.is_ascii_uppercase() || matches!(byte, b'2'..=b'7'), LEAST_BASE32) {
         let (mut bytes, mut bits, mut value) = (Vec::with_capacity(run.len()), 0_u32, 0_u32);
         for byte in run {
             let digit = if byte.is_ascii_uppercase() { byte - b'A' } else { byte - b'2' + 26 };
@@ -152,7 +155,7 @@ pub(super) fn hex(text: &str) -> Option<String> {
 }
 
 fn flush_hex(digits: &mut Vec<u8>, out: &mut String) {
-    if digits.len() >= 20 {
+    if digits.len() >= LEAST_HEX {
         let bytes =
             digits.chunks_exact(2).map(|pair| pair.iter().fold(0_u8, |value, digit| (value << 4) | digit)).collect();
         append(out, readable(bytes));
