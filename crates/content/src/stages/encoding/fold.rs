@@ -33,9 +33,9 @@ pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
         if out.len() > most {
             break;
         }
-        // What is plain is copied as a whole, as long as there is room for it.
-        let plain = rest.bytes().take_while(u8::is_ascii).count();
-        if let Some((plain, after)) = rest.split_at_checked(plain).filter(|_| plain > 1 && out.len() + plain <= most) {
+        // What is plain is copied as a whole, as far as there is room for it.
+        let plain = rest.bytes().take(most - out.len()).take_while(u8::is_ascii).count();
+        if let Some((plain, after)) = rest.split_at_checked(plain).filter(|_| plain > 1) {
             mixed += word.copy(plain, &mut out);
             rest = after;
             continue;
