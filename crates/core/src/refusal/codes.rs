@@ -150,23 +150,17 @@ codes! {
         "open a session with POST /v1/sessions and use the id it returns";
 
     // JSON: a text with no meaning, or with two.
-    JsonTooLarge = "json.too_large", 413, AfterChange,
-        "the JSON text is too long",
+    JsonTooLarge = "json.too_large", 413, AfterChange, "the JSON text is too long",
         "send less in one call";
-    JsonTooDeep = "json.too_deep", 400, AfterChange,
-        "the JSON is nested too deeply",
+    JsonTooDeep = "json.too_deep", 400, AfterChange, "the JSON is nested too deeply",
         "flatten the arguments";
-    JsonTooManyItems = "json.too_many_items", 400, AfterChange,
-        "the JSON has too many keys and elements",
+    JsonTooManyItems = "json.too_many_items", 400, AfterChange, "the JSON has too many keys and elements",
         "send less in one call";
-    JsonLossyNumber = "json.lossy_number", 400, AfterChange,
-        "a number would lose digits",
+    JsonLossyNumber = "json.lossy_number", 400, AfterChange, "a number would lose digits",
         "send it as a string";
-    JsonDuplicateKey = "json.duplicate_key", 400, AfterChange,
-        "a key appears twice in one object",
+    JsonDuplicateKey = "json.duplicate_key", 400, AfterChange, "a key appears twice in one object",
         "send each key once";
-    JsonSyntax = "json.syntax", 400, AfterChange,
-        "the text is not valid JSON",
+    JsonSyntax = "json.syntax", 400, AfterChange, "the text is not valid JSON",
         "correct the JSON at the place named";
 
     // Schema: a call that is not one of ours.

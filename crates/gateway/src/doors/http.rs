@@ -247,6 +247,7 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
         Some(_) => Some(read_body(gw, &head.headers, body).await?),
         None => None,
     };
+    who.iter().try_for_each(|who| who.again(gw))?;
     let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
     let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
     let store = Arc::clone(&door.store);

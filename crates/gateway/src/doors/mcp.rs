@@ -38,7 +38,7 @@ use super::http::reply::{Body, Reply};
 use super::http::route::Access;
 use super::http::{check_access, check_host, check_origin, parse_body, read_bytes, text_header};
 use crate::rooms::hold::LONGEST_WAIT;
-use crate::rooms::identity::Visitor;
+use crate::rooms::identity::{Knock, Visitor, Wish};
 use crate::value::at;
 use crate::{Gateway, No};
 
@@ -62,6 +62,12 @@ struct Guest {
 }
 
 impl Guest {
+    /// A call of this guest.
+    fn knock(&self, wish: Wish) -> Knock {
+        let (visitor, session) = (self.visitor.clone(), self.session.clone());
+        Knock { visitor, door: "mcp", request: self.request, session, wish }
+    }
+
     /// As one who looks at the list of tools.
     fn viewer<'a>(&'a self, client: Option<&'a str>) -> tools::Viewer<'a> {
         tools::Viewer { agent: &self.agent, client, has_session: self.session.is_some() }
@@ -112,6 +118,9 @@ impl Mcp {
         for name in ONCE {
             text_header(&head.headers, name)?;
         }
+        // SECURITY: while a body takes its time, the key may be revoked and the session may end or be tainted.
+        let bytes = if head.method == Method::POST { read_bytes(gw, &head.headers, body).await? } else { Bytes::new() };
+        visitor.again(gw)?;
         let guest = match session(gw, &head.headers, &agent).await? {
             Some(Ok(session)) => Guest { visitor, agent, session: Some(session), request: id },
             None => Guest { visitor, agent, session: None, request: id },
@@ -119,17 +128,16 @@ impl Mcp {
             Some(Err(())) => return Ok(problem(404, -32001, "there is no such session; initialize again", id)),
         };
         match head.method {
-            Method::POST => self.post(head, body, guest).await,
+            Method::POST => self.post(head, bytes, guest).await,
             Method::GET => stream::open(gw, &self.names, &head.headers, guest),
             Method::DELETE => end(gw, guest).await,
             _ => Err(No::new(Code::DoorMethod)),
         }
     }
 
-    async fn post(&self, mut head: http::request::Parts, body: Incoming, guest: Guest) -> Result<Response<Body>, No> {
+    async fn post(&self, mut head: http::request::Parts, bytes: Bytes, guest: Guest) -> Result<Response<Body>, No> {
         let gw = &self.gw;
         let id = guest.request;
-        let bytes = read_bytes(gw, &head.headers, body).await?;
         let value = match parse_body(&bytes) {
             Ok(value) => value,
             Err(no) => return Ok(problem(400, -32700, no.refusal.text(), id)),

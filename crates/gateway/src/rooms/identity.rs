@@ -30,6 +30,8 @@ pub struct Knock {
     pub door: &'static str,
     /// The request it came in.
     pub request: RequestId,
+    /// The session it names, where the door has read it after the last byte of the request had come.
+    pub session: Option<Session>,
     /// What.
     pub wish: Wish,
 }
@@ -138,7 +140,7 @@ pub fn visitor(gw: &Gateway, token: &str) -> Result<Visitor, No> {
 /// # Errors
 /// When the visitor is no agent, is paused, or names a session that is not its own.
 pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
-    let Knock { visitor, door, request, wish } = knock;
+    let Knock { visitor, door, request, session, wish } = knock;
     let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
     if gw.keyring.is_paused(&agent) {
         return Err(No::new(Code::IdentityPaused));
@@ -152,7 +154,10 @@ pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
     let session = match wish.session_id {
         None => None,
         Some(id) => {
-            let session = gw.store.session(id).await?;
+            let session = match session.filter(|session| session.id == id) {
+                Some(read) => Some(read),
+                None => gw.store.session(id).await?,
+            };
             let own = session.filter(|session| session.agent == agent && session.ended_at.is_none());
             Some(own.ok_or_else(|| No::new(Code::IdentitySession))?)
         }
@@ -208,6 +213,14 @@ impl Visitor {
     #[must_use]
     pub fn key(&self) -> KeyId {
         self.key.id
+    }
+
+    /// Asks for the credential once more: a body may come long after its head.
+    ///
+    /// # Errors
+    /// When it was revoked or has expired meanwhile.
+    pub(crate) fn again(&self, gw: &Gateway) -> Result<(), No> {
+        gw.keyring.find(&self.key.hash, gw.now()).map(|_| ()).map_err(No::new)
     }
 
     /// Whether the credential still opens anything.

@@ -321,7 +321,7 @@ impl<G: Ground> HouseOn<G> {
         let wish: Wish = serde_json::from_value(wish).unwrap();
         let visitor = visitor(&self.gw, &self.agent_key)?;
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, Knock { visitor, door: "test", request, wish }).await
+        corridor::walk(&self.gw, Knock { visitor, door: "test", request, session: None, wish }).await
     }
 
     /// Lets go what is due, and waits until it is done.

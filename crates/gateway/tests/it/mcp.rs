@@ -256,6 +256,87 @@ async fn a_prefix_does_not_make_a_tool_ours() {
 }
 
 #[tokio::test]
+async fn a_permission_prompt_is_answered_as_its_client_reads_it_and_only_a_yes_is_one() {
+    let rule = "  - {capability: \"custom:exec_cmd\", tier: approval_required}\n  - {capability: \"custom:*\", tier: blocked}\n";
+    let open = open(rules(rule)).await;
+    let client = Client::newest(&open);
+    let prompt = |tool: &str, input: Value, id: &str| {
+        json!({"name": "sluice_permission_prompt", "arguments": {
+        "tool_name": tool, "input": input, "tool_use_id": id}})
+    };
+    let verdict = |answer: &Value| -> Value {
+        let content = answer["content"].as_array().unwrap();
+        assert_eq!((content.len(), &content[0]["type"]), (1, &json!("text")), "one text and nothing else: {answer}");
+        serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap()
+    };
+    // Blocked, and what is no question at all: a no with words, and never a protocol error.
+    for arguments in [
+        prompt("WebFetch2", json!({"url": "https://example.org"}), "t1"),
+        json!({"name": "sluice_permission_prompt", "arguments": {}}),
+        json!({"name": "sluice_permission_prompt", "arguments": {"tool_name": 7, "input": []}}),
+    ] {
+        let said = verdict(&client.result("tools/call", arguments.clone(), 1).await);
+        assert_eq!(said["behavior"], "deny", "{arguments}: {said}");
+        assert!(
+            said["message"].as_str().is_some_and(|why| !why.is_empty()) && said.get("updatedInput").is_none(),
+            "{said}"
+        );
+    }
+    // A person's word decides; while there is none, nothing is said.
+    let asked = [("make", "t3"), ("make clean", "t4")].map(|(command, id)| {
+        client.request("tools/call", &prompt("Bash", json!({"command": command, "timeout": 5}), id), 2, &[])
+    });
+    let mut lines = Vec::new();
+    for (n, request) in asked.iter().enumerate() {
+        let mut line = TcpStream::connect(open.main).await.unwrap();
+        line.write_all(request.as_bytes()).await.unwrap();
+        let mut waiting = Value::Null;
+        for _ in 0..2_000 {
+            waiting = client.call("sluice_approvals", json!({}), 3).await["structuredContent"]["waiting"].clone();
+            if waiting.as_array().is_some_and(|list| list.len() == n + 1) {
+                break;
+            }
+        }
+        let ids: Vec<String> =
+            waiting.as_array().unwrap().iter().map(|one| one["approval_id"].as_str().unwrap().to_owned()).collect();
+        lines.push((line, ids));
+    }
+    let first = lines[0].1[0].clone();
+    let second = lines[1].1.iter().find(|id| **id != first).unwrap().clone();
+    decide(&open, &first, yes()).await;
+    decide(&open, &second, Ruling::Deny { note: Some("not now".into()) }).await;
+    let house = &mut { open }.house;
+    house.let_go().await;
+    let mut said = Vec::new();
+    for (mut line, _) in lines {
+        let mut text = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), line.read_to_string(&mut text)).await;
+        read.expect("an answer").unwrap();
+        let answer: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
+        said.push(verdict(&answer["result"]));
+    }
+    assert_eq!(said[0], json!({"behavior": "allow", "updatedInput": {"command": "make", "timeout": 5}}));
+    assert_eq!(said[1]["behavior"], "deny");
+    assert!(said[1]["message"].as_str().unwrap().contains("not now"), "{}", said[1]);
+}
+
+#[tokio::test]
+async fn the_permission_prompt_is_listed_to_the_client_that_asks_and_to_no_other() {
+    let open = open(Plan::default()).await;
+    for (name, listed) in
+        [("claude-code", true), ("Claude-Code", true), ("codex-mcp-client", false), ("not-claude-code", false)]
+    {
+        let newest = Client::newest(&open);
+        let request = newest.request("tools/list", &json!({}), 1, &[]).replace("test-client", name);
+        let length = request.split_once("\r\n\r\n").unwrap().1.len();
+        let said = newest.body("tools/list", &json!({}), 1).len();
+        let request = request.replace(&format!("content-length: {said}"), &format!("content-length: {length}"));
+        let answer = raw(open.main, request.as_bytes()).await;
+        assert_eq!(answer.body.contains("sluice_permission_prompt"), listed, "{name}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_can_never_work_is_not_offered_and_what_was_stopped_stays_stopped() {
     let open = open(held()).await;
     let (older, newest) = (Client::older(&open, "2025-11-25").await, Client::newest(&open));

@@ -26,7 +26,7 @@ pub(super) async fn make(mut visit: Visit) -> Result<Reply, No> {
             Some(_) | None => wish.idempotency_key = Some(key),
         }
     }
-    let knock = Knock { visitor: visit.visitor()?.clone(), door: "http", request: visit.request, wish };
+    let knock = Knock { visitor: visit.visitor()?.clone(), door: "http", request: visit.request, session: None, wish };
     match corridor::walk(&visit.gw, knock).await {
         Ok(answer) => {
             let (status, view) = CallView::of(answer);

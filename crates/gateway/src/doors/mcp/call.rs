@@ -22,7 +22,7 @@ use super::{Guest, companions, permission, recent, tasks, tools, words};
 use crate::doors::http::calls;
 use crate::doors::http::views::CallView;
 use crate::rooms::answer::{self, Answer};
-use crate::rooms::identity::{Knock, Mode, Wish};
+use crate::rooms::identity::{Mode, Wish};
 use crate::{Gateway, No, corridor};
 
 /// How long a call without a progress token waits for a person.
@@ -87,7 +87,7 @@ pub(super) async fn make(
     let told = match before {
         Some(hold) => answer::tell(&gw.store, hold.call, &hold).await,
         None => {
-            let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
+            let knock = guest.knock(wish);
             corridor::walk(gw, knock).await
         }
     };

@@ -82,7 +82,8 @@ impl ServerHandler for Handler {
         let guest = guest_of(&context)?;
         let client = client_of(&guest, &context);
         let viewer = guest.viewer(client.as_deref());
-        let list = tools::list(&self.gw, &self.names.now(), viewer).await;
+        let names = self.names.now();
+        let list = Box::pin(tools::list(&self.gw, &names, viewer)).await;
         let list: Vec<Tool> = list.map_err(|no| broken(&no))?;
         Ok(ListToolsResult::with_all_items(list).with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
     }
@@ -92,7 +93,8 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        call::make(self, request, &context).await
+        // The SDK moves what answers a request from task to task: a pointer is moved sooner than the whole corridor.
+        Box::pin(call::make(self, request, &context)).await
     }
 
     async fn get_task(
@@ -100,7 +102,7 @@ impl ServerHandler for Handler {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        tasks::get(self, &request.task_id, &*guest_of(&context)?).await
+        Box::pin(tasks::get(self, &request.task_id, &*guest_of(&context)?)).await
     }
 
     async fn cancel_task(
@@ -108,7 +110,7 @@ impl ServerHandler for Handler {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::cancel(self, &request.task_id, &*guest_of(&context)?).await
+        Box::pin(tasks::cancel(self, &request.task_id, &*guest_of(&context)?)).await
     }
 
     // The gate has tools and nothing else; what is not announced is not answered either.
@@ -149,6 +151,6 @@ impl ServerHandler for Handler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        stream::listen(self, context).await
+        Box::pin(stream::listen(self, context)).await
     }
 }

@@ -13,7 +13,7 @@ use super::handler::{Handler, client_of};
 use super::{Guest, call, names, tools};
 use crate::doors::foreign;
 use crate::rooms::answer::{self, Answer};
-use crate::rooms::identity::{Knock, Mode, Wish};
+use crate::rooms::identity::{Mode, Wish};
 use crate::{No, corridor};
 
 pub(super) const NAME: &str = names::PERMISSION;
@@ -80,7 +80,7 @@ async fn judge(
         allow_duplicate: true,
         named: false,
     };
-    let knock = Knock { visitor: guest.visitor.clone(), door: "mcp", request: guest.request, wish };
+    let knock = guest.knock(wish);
     let gw = &handler.gw;
     let words = |no: No| format!("{}. What to do: {}", no.refusal.text(), no.refusal.hint());
     let mut told = corridor::walk(gw, knock).await.map_err(words)?;

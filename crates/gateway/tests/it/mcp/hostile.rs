@@ -1,5 +1,7 @@
 //! What a hostile client gets at the MCP door.
 
+use sluice_gateway::rooms::identity;
+
 use super::*;
 
 #[tokio::test]
@@ -33,6 +35,58 @@ async fn a_session_is_no_credential_and_belongs_to_its_agent() {
     let ending = format!("DELETE /mcp HTTP/1.1\r\n{}connection: close\r\n\r\n", client.head("x", None, &[]));
     assert_eq!(raw(open.main, ending.as_bytes()).await.status, 204);
     assert_eq!(client.send("tools/list", &json!({}), 2, &[]).await.status, 404, "it is over");
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_a_body_takes_its_time_is_over_for_that_body() {
+    let open = open(Plan::default()).await;
+    let client = Client::older(&open, "2025-11-25").await;
+    let call = json!({"name": "system_info", "arguments": {}});
+    let request = client.request("tools/call", &call, 1, &[("expect", "100-continue")]);
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let mut slow = TcpStream::connect(open.main).await.unwrap();
+    slow.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+    // The head was taken in; whatever is looked at before the body has been looked at.
+    until(&mut slow, "100 Continue").await;
+    let ending = format!("DELETE /mcp HTTP/1.1\r\n{}connection: close\r\n\r\n", client.head("x", None, &[]));
+    assert_eq!(raw(open.main, ending.as_bytes()).await.status, 204);
+    slow.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_while_a_body_takes_its_time_opens_nothing_at_either_door() {
+    let open = open(Plan::default()).await;
+    let gw = &open.house.gw;
+    let call = json!({"name": "system_info", "arguments": {}});
+    let client = Client::newest(&open);
+    let plain = json!({"capability": "system.info", "arguments": {}}).to_string();
+    let length = plain.len();
+    let plain = format!(
+        "POST /v1/calls HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\nconnection: \
+         close\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n{plain}",
+        open.main, client.key
+    );
+    let requests = [client.request("tools/call", &call, 1, &[("expect", "100-continue")]), plain];
+    let mut slow = Vec::new();
+    for request in &requests {
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let mut line = TcpStream::connect(open.main).await.unwrap();
+        line.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+        until(&mut line, "100 Continue").await;
+        slow.push((line, body));
+    }
+    let key = identity::visitor(gw, &client.key).unwrap().key();
+    gw.store.revoke_key(key, ana()).await.unwrap();
+    gw.keyring.refresh(&gw.store).await.unwrap();
+    for (mut line, body) in slow {
+        line.write_all(body.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        line.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
 }
 
 #[tokio::test]

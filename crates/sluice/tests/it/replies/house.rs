@@ -177,7 +177,7 @@ impl House {
         let wish: Wish = serde_json::from_value(wish).unwrap();
         let visitor = visitor(&self.gw, &self.agent_key).unwrap();
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, Knock { visitor, door: "test", request, wish }).await.unwrap();
+        corridor::walk(&self.gw, Knock { visitor, door: "test", request, session: None, wish }).await.unwrap();
         self.show().await;
         let mails = self.post.inbox(&self.ana);
         let text = mails.iter().map(|(_, text)| text.replace("\r\n", "\n")).rfind(|text| text.contains("Approve?"));
