@@ -72,7 +72,7 @@ impl Target {
 /// they are measured.
 pub static TARGETS: [Target; 16] = [
     Target { name: "size", base: 3_000_000, slope: 100, work: size_stage },
-    Target { name: "encoding", base: 100_000, slope: 250, work: encoding_stage },
+    Target { name: "encoding", base: 100_000, slope: 1_000, work: encoding_stage },
     Target { name: "html", base: 200_000, slope: 300, work: html_stage },
     Target { name: "injection", base: 1_000_000, slope: 1_500, work: injection_stage },
     Target { name: "schema", base: 100_000, slope: 300, work: schema_stage },

@@ -34,7 +34,7 @@ pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
             break;
         }
         // What is plain is copied as a whole, as far as there is room for it.
-        let plain = rest.bytes().take(most - out.len()).take_while(u8::is_ascii).count();
+        let plain = rest.bytes().take(most + 1 - out.len()).take_while(u8::is_ascii).count();
         if let Some((plain, after)) = rest.split_at_checked(plain).filter(|_| plain > 1) {
             mixed += word.copy(plain, &mut out);
             rest = after;
@@ -160,6 +160,15 @@ mod tests {
             let (whole, single) = (fold(&text), fold(&parted));
             prop_assert_eq!((whole.text.as_ref(), whole.mixed), (single.text.as_ref(), single.mixed));
         }
+    }
+
+    #[test]
+    fn a_copy_that_grows_too_long_is_cut_without_being_counted_again_and_again() {
+        // One character becomes eighteen; behind so many of them there is room for a part of what is plain.
+        let text = "\u{fdfa}".repeat(20_000) + " " + &"a".repeat(119_999);
+        let folded = fold(&text);
+        assert_eq!(folded.text.len(), text.len() * 4 + 1);
+        assert!(folded.text.ends_with("aaa"));
     }
 
     #[test]

@@ -88,23 +88,33 @@ impl Seen {
     }
 }
 
-/// Whether every character is ordinary. Plain bytes are passed over without being read as characters.
+/// Whether every character is ordinary. Plain bytes are passed over without being read as characters, and by the line of a
+/// cache, which needs no answer for each of them.
 fn is_fine(text: &str) -> bool {
-    let mut rest = text;
-    loop {
-        let strange = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
-        let bytes = rest.as_bytes();
-        // By the line of a cache first, which needs no answer for each byte.
-        let passed =
-            bytes.chunks_exact(64).take_while(|some| !some.iter().fold(false, |odd, byte| odd | strange(byte)));
-        let passed = passed.count() * 64;
-        let Some(at) = bytes.iter().skip(passed).position(strange).map(|at| passed + at) else { return true };
-        let mut chars = rest.get(at..).unwrap_or_default().chars();
-        if chars.next().is_none_or(|c| mark(c) != Mark::Fine) {
-            return false;
+    const LINE: usize = 64;
+    let strange = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let until = at + LINE;
+        if bytes.get(at..until).is_some_and(|line| !line.iter().fold(false, |odd, byte| odd | strange(byte))) {
+            at = until;
+            continue;
         }
-        rest = chars.as_str();
+        // Each line is read once more at most, however strange it is.
+        while at < until.min(bytes.len()) {
+            if bytes.get(at).is_some_and(strange) {
+                let c = text.get(at..).and_then(|rest| rest.chars().next());
+                match c {
+                    Some(c) if mark(c) == Mark::Fine => at += c.len_utf8(),
+                    Some(_) | None => return false,
+                }
+            } else {
+                at += 1;
+            }
+        }
     }
+    true
 }
 
 /// Removes or shows what must not stay.
