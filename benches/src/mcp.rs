@@ -114,8 +114,8 @@ pub fn measure() -> anyhow::Result<Section> {
             alone(read)
         ),
         "Processor time through the gate is that of the gateway and of its workers. Every answer of a mounted server is read by a \
-         locked-in process of its own that ends with it, so a call costs at least the life of a process; with `keep_reader` one \
-         process reads the answers of one server to one conversation."
+         locked-in process of its own that ends with it, a copy of one that is ready, so a call costs at least a copy; with \
+         `keep_reader` one process reads the answers of one server to one conversation."
             .to_owned(),
         match &peer {
             Some(_) => "The proxy of FastMCP passes the call on and decides nothing.".to_owned(),
