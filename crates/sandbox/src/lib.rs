@@ -12,6 +12,7 @@ mod layers;
 pub mod parent;
 pub mod protocol;
 pub mod stranger;
+mod wait;
 
 pub use layers::{Layer, LayerName, Layers, Mode};
 

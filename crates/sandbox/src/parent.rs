@@ -24,7 +24,6 @@ use sluice_core::crash::Cause;
 use sluice_core::{Clock, Span};
 
 pub use end::{Crash, CutOff, End, Usage};
-pub(crate) use life::spent;
 
 use crate::layers::{LayerName, Layers, Mode};
 use crate::protocol::{Exchange, Item, Job, Malformed, Progress, Reply, Report, ToWorker};

@@ -5,21 +5,17 @@
 //! locked in before it reads a byte of its job. Promise: nothing from outside ever reaches the mould, so that every
 //! copy begins as it did; a copy has no way to the mould or to another copy.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{Inside, WorkerError};
 use crate::jail::{limits, seccomp};
 use crate::layers::{LayerName, Layers, Mode};
-use crate::protocol::mould::{Answer, WISH, Wish};
+use crate::protocol::mould::{Answer, WISH, Wish, receive, send};
 use crate::protocol::{Decoder, Locked, Malformed, ToGateway};
+use crate::wait::wait;
 
 /// How a mould is locked in, and what its copies keep to.
 #[derive(Debug, Clone)]
@@ -81,42 +77,12 @@ impl Inside {
 
     /// The next wish, with the socket that came with it.
     fn wish(&mut self) -> Result<(Wish, Option<OwnedFd>), WorkerError> {
-        let mut bytes = [0; WISH];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = RecvAncillaryBuffer::new(&mut room);
-        let count = loop {
-            let into = &mut [IoSliceMut::new(&mut bytes)];
-            match rustix::net::recvmsg(self.socket.as_fd(), into, &mut beside, RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => break received.bytes,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(std::io::Error::from(error).into()),
-            }
-        };
-        if count == 0 {
-            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-        }
-        let socket = beside.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-            _ => None,
-        });
-        let wish = Wish::decode(bytes.get(..count).unwrap_or_default()).ok_or(Malformed::Shape)?;
-        Ok((wish, socket))
+        let (bytes, socket) = receive::<WISH>(self.socket.as_fd())?;
+        Ok((Wish::decode(&bytes).ok_or(Malformed::Shape)?, socket))
     }
 
     fn answer(&mut self, answer: Answer, copy: Option<&OwnedFd>) -> Result<(), WorkerError> {
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut room);
-        let handed = copy.map(|copy| [copy.as_fd()]);
-        if let Some(handed) = &handed {
-            beside.push(SendAncillaryMessage::ScmRights(handed));
-        }
-        let bytes = answer.encode();
-        let sent = rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL);
-        match sent {
-            Ok(count) if count == bytes.len() => Ok(()),
-            Ok(_) => Err(Malformed::Half.into()),
-            Err(error) => Err(std::io::Error::from(error).into()),
-        }
+        Ok(send(self.socket.as_fd(), &answer.encode(), copy)?)
     }
 }
 
@@ -155,23 +121,8 @@ fn split() -> rustix::io::Result<Side> {
 
 /// Waits for the end of a copy, which is near or past, and reaps it.
 fn bury(number: i32) -> Answer {
-    loop {
-        #[expect(unsafe_code, reason = "no safe wait tells what a process used")]
-        // SAFETY: all-zero is a valid value of both structures and the call fills them. After a success `siginfo` describes
-        // an ended child, so its status is set.
-        let (done, code, status, usage) = unsafe {
-            let mut about: libc::siginfo_t = std::mem::zeroed();
-            let mut usage: libc::rusage = std::mem::zeroed();
-            let done =
-                libc::syscall(libc::SYS_waitid, libc::P_PID, number, &raw mut about, libc::WEXITED, &raw mut usage);
-            (done, about.si_code, about.si_status(), usage)
-        };
-        if done == 0 {
-            return Answer::Buried { code, status, millis: crate::parent::spent(&usage).as_millis() };
-        }
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
-            return Answer::Failed { errno: error.raw_os_error().unwrap_or(-1) };
-        }
+    match wait(libc::P_PID, number) {
+        Ok(ended) => Answer::Buried { code: ended.code, status: ended.status, millis: ended.cpu.as_millis() },
+        Err(error) => Answer::Failed { errno: error.raw_os_error().unwrap_or(-1) },
     }
 }

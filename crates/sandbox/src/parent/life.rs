@@ -4,7 +4,6 @@
 //! reaps it for us. Promise: dropping it kills the
 //! worker and reaps it; after that nothing of it is left.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use sluice_core::Span;
 
 use super::mould::Desk;
+use crate::wait::wait;
 
 /// A worker process.
 #[derive(Debug)]
@@ -64,43 +64,11 @@ impl Life {
             self.reaped = true;
             return desk.bury(*number).unwrap_or((Exit::Unknown, Span::ZERO));
         }
-        loop {
-            #[expect(unsafe_code, reason = "no safe wait tells what a process used")]
-            // SAFETY: all-zero is a valid value of both structures, the call fills them, and the number is an open
-            // descriptor of a process. After a success `siginfo` describes an ended child, so its status is set.
-            let (done, code, status, usage) = unsafe {
-                let mut about: libc::siginfo_t = std::mem::zeroed();
-                let mut usage: libc::rusage = std::mem::zeroed();
-                let process = self.process.as_raw_fd();
-                let done = libc::syscall(
-                    libc::SYS_waitid,
-                    libc::P_PIDFD,
-                    process,
-                    &raw mut about,
-                    libc::WEXITED,
-                    &raw mut usage,
-                );
-                (done, about.si_code, about.si_status(), usage)
-            };
-            if done == 0 {
-                self.reaped = true;
-                return (Exit::from_wait(code, status), spent(&usage));
-            }
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                self.reaped = true;
-                return (Exit::Unknown, Span::ZERO);
-            }
-        }
+        self.reaped = true;
+        // Somebody else may have reaped it.
+        wait(libc::P_PIDFD, self.process.as_raw_fd())
+            .map_or((Exit::Unknown, Span::ZERO), |ended| (Exit::from_wait(ended.code, ended.status), ended.cpu))
     }
-}
-
-/// Processor time. What the kernel gives for memory is useless here: it counts what the child of a clone shared
-/// with us before it called exec.
-pub(crate) fn spent(usage: &libc::rusage) -> Span {
-    let millis = |time: libc::timeval| {
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec).unwrap_or(0) / 1000
-    };
-    Span::from_millis(millis(usage.ru_utime) + millis(usage.ru_stime))
 }
 
 impl AsFd for Life {

@@ -4,26 +4,22 @@
 //! itself never gets a job ([`crate::child::Inside::copies`]). Promise: a copy is held and buried like every worker; when the mould
 //! is dropped or breaks, it and all its copies are dead.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sluice_core::{Clock, Span};
 
 use super::life::{Exit, Life};
 use super::start::Born;
 use super::{Alone, Cancel, End, Host, Limits, NotStarted, Spawner, Task, watch};
 use crate::layers::Mode;
-use crate::protocol::mould::{ANSWER, Answer, Wish};
+use crate::protocol::mould::{ANSWER, Answer, Wish, receive, send};
 use crate::protocol::{Job, Malformed, ToWorker};
 
 /// How long a mould may take for an answer.
@@ -198,7 +194,10 @@ impl Desk {
     fn ask(&self, wish: Wish, with: Option<&OwnedFd>) -> io::Result<(Answer, Option<OwnedFd>)> {
         let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = place.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let asked = say(socket, wish, with).and_then(|()| hear(socket));
+        let asked = send(socket.as_fd(), &wish.encode(), with).and_then(|()| {
+            let (bytes, handed) = receive::<ANSWER>(socket.as_fd())?;
+            Ok((Answer::decode(&bytes).ok_or(io::ErrorKind::InvalidData)?, handed))
+        });
         if asked.is_err() {
             *place = None;
         }
@@ -214,34 +213,4 @@ impl Desk {
     fn shut(&self) {
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-fn say(socket: &OwnedFd, wish: Wish, with: Option<&OwnedFd>) -> io::Result<()> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut room);
-    let handed = with.map(|fd| [fd.as_fd()]);
-    if let Some(handed) = &handed {
-        beside.push(SendAncillaryMessage::ScmRights(handed));
-    }
-    let bytes = wish.encode();
-    let sent = rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL)
-    })?;
-    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-}
-
-fn hear(socket: &OwnedFd) -> io::Result<(Answer, Option<OwnedFd>)> {
-    let mut bytes = [0; ANSWER];
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut room);
-    let count = rustix::io::retry_on_intr(|| {
-        let into = &mut [IoSliceMut::new(&mut bytes)];
-        rustix::net::recvmsg(socket, into, &mut beside, RecvFlags::CMSG_CLOEXEC).map(|received| received.bytes)
-    })?;
-    let handed = beside.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-        _ => None,
-    });
-    let answer = Answer::decode(bytes.get(..count).unwrap_or_default()).ok_or(io::ErrorKind::InvalidData)?;
-    Ok((answer, handed))
 }

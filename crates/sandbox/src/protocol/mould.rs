@@ -3,6 +3,15 @@
 //! Records of a fixed size, numbers little-endian; the descriptors that belong to them travel beside them. Promise: a
 //! record of another size or kind is none.
 
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
 /// Length of a wish.
 pub(crate) const WISH: usize = 9;
 /// Length of an answer.
@@ -97,6 +106,35 @@ impl Answer {
             _ => None,
         }
     }
+}
+
+/// Sends one record, and a descriptor beside it.
+pub(crate) fn send(socket: BorrowedFd<'_>, record: &[u8], with: Option<&OwnedFd>) -> io::Result<()> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut room);
+    let handed = with.map(|fd| [fd.as_fd()]);
+    if let Some(handed) = &handed {
+        beside.push(SendAncillaryMessage::ScmRights(handed));
+    }
+    let sent =
+        rustix::io::retry_on_intr(|| sendmsg(socket, &[IoSlice::new(record)], &mut beside, SendFlags::NOSIGNAL))?;
+    if sent == record.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives one record, whole, and the descriptor beside it.
+pub(crate) fn receive<const LENGTH: usize>(socket: BorrowedFd<'_>) -> io::Result<([u8; LENGTH], Option<OwnedFd>)> {
+    let mut bytes = [0; LENGTH];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut room);
+    let count = rustix::io::retry_on_intr(|| {
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        recvmsg(socket, into, &mut beside, RecvFlags::CMSG_CLOEXEC).map(|received| received.bytes)
+    })?;
+    let handed = beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+        _ => None,
+    });
+    if count == LENGTH { Ok((bytes, handed)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 #[cfg(test)]

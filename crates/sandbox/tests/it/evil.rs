@@ -6,16 +6,7 @@ use sluice_core::Span;
 use sluice_core::crash::Cause;
 use sluice_sandbox::parent::{CutOff, End, Limits, Namespaces};
 
-use crate::house::{self, House, acts};
-
-const BOTH: [Namespaces; 2] = [Namespaces::WhereAllowed, Namespaces::Off];
-
-fn cause(end: &End) -> Option<&Cause> {
-    match end {
-        End::Crashed(crash) => Some(&crash.cause),
-        End::Clean(_) | End::CutOff { .. } => None,
-    }
-}
+use crate::house::{self, BOTH, House, acts, cause};
 
 #[test]
 fn a_call_that_is_not_in_the_list_kills_and_is_reported_as_forbidden() {

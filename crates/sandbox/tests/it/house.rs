@@ -46,6 +46,17 @@ impl Host for Answering {
     }
 }
 
+/// With namespaces where the system allows them, and without.
+pub const BOTH: [Namespaces; 2] = [Namespaces::WhereAllowed, Namespaces::Off];
+
+/// Why a worker broke, if it did.
+pub fn cause(end: &End) -> Option<&Cause> {
+    match end {
+        End::Crashed(crash) => Some(&crash.cause),
+        End::Clean(_) | End::CutOff { .. } => None,
+    }
+}
+
 pub struct House {
     folder: tempfile::TempDir,
     pub spawner: Spawner,

@@ -5,16 +5,7 @@ use sluice_core::crash::Cause;
 use sluice_sandbox::LayerName;
 use sluice_sandbox::parent::{CutOff, End, Limits, Namespaces, NotStarted};
 
-use crate::house::{self, House, acts, value};
-
-const BOTH: [Namespaces; 2] = [Namespaces::WhereAllowed, Namespaces::Off];
-
-fn cause(end: &End) -> Option<&Cause> {
-    match end {
-        End::Crashed(crash) => Some(&crash.cause),
-        End::Clean(_) | End::CutOff { .. } => None,
-    }
-}
+use crate::house::{self, BOTH, House, acts, cause, value};
 
 #[test]
 fn every_copy_begins_as_the_mould_did() {
