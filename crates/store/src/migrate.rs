@@ -24,6 +24,7 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 10, sql: include_str!("../migrations/0010_activations.sql") },
     Migration { version: 11, sql: include_str!("../migrations/0011_brakes.sql") },
     Migration { version: 12, sql: include_str!("../migrations/0012_refused.sql") },
+    Migration { version: 13, sql: include_str!("../migrations/0013_consent.sql") },
 ];
 
 /// The schema this release writes.
