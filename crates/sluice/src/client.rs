@@ -9,6 +9,7 @@ mod ids;
 mod problem;
 mod stream;
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,7 +21,7 @@ use sluice_core::Span;
 use crate::failure::{Exit, Failure};
 use crate::settings::Which;
 
-pub(crate) use find::{Whose, private_file};
+pub(crate) use find::{Whose, address_of, private_file};
 pub(crate) use ids::Kind;
 pub(crate) use stream::{Event, Heard};
 
@@ -100,12 +101,22 @@ impl Reach {
 
     /// Opens a client.
     pub(crate) fn client(&self, whose: Whose) -> Result<Client, Failure> {
-        let found = find::find(self.url.clone(), &self.which, whose)?;
+        Client::open(find::find(self.url.clone(), &self.which, whose)?)
+    }
+}
+
+impl Client {
+    /// A client for one address with the credential of one file, whatever variables and configuration say.
+    pub(crate) fn with_key_file(url: &str, key_file: &Path) -> Result<Self, Failure> {
+        Self::open(find::with_key_file(url, key_file)?)
+    }
+
+    fn open(found: find::Found) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))?;
-        Ok(Client { runtime, http: found.http, main: found.main, stop: found.stop, credential: found.credential })
+        Ok(Self { runtime, http: found.http, main: found.main, stop: found.stop, credential: found.credential })
     }
 }
 

@@ -1,7 +1,10 @@
-//! The configuration as a command finds it: `--config`, `SLUICE_CONFIG`, or `sluice.yaml` where it was started.
+//! The configuration as a command finds it: `--config`, `SLUICE_CONFIG`, `sluice.yaml` in this folder or one above it,
+//! or the user's own (`~/.config/sluice/sluice.yaml`).
 //!
-//! Promise: the environment is read here and nowhere else.
+//! Promise: the environment is read here and nowhere else. A file that nobody named is used only if it belongs to this
+//! user or to root, so that a file left in a shared folder cannot redirect a command.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,7 +17,7 @@ use crate::screen::Screen;
 /// Which file, for commands that need the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Configuration file; otherwise $SLUICE_CONFIG, otherwise ./sluice.yaml
+    /// Configuration file; otherwise $SLUICE_CONFIG, sluice.yaml here or in a folder above, or the user's own
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -28,6 +31,13 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
+    /// Whether nobody has said where this gateway is: no file was found, and neither a flag nor a variable names its
+    /// data folder.
+    pub(crate) fn is_unfounded(&self) -> bool {
+        let flagged = self.around.flags.iter().any(|flag| flag.key == "data");
+        self.file.is_none() && !flagged && !self.variables.iter().any(|(name, _)| name == "SLUICE_DATA")
+    }
+
     /// Reads them.
     pub(crate) fn read(&self) -> Result<(Config, Origins), ConfigErrors> {
         Config::load(self.file.as_deref(), &self.variables, &self.around)
@@ -45,9 +55,7 @@ impl Which {
     /// The file, if there is one. A file that was named must exist.
     pub(crate) fn file(&self) -> Result<Option<PathBuf>, Failure> {
         let variable = || std::env::var_os("SLUICE_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
-        let Some(named) = self.config.clone().or_else(variable) else {
-            return Ok(Some(PathBuf::from(FILE)).filter(|file| file.exists()));
-        };
+        let Some(named) = self.config.clone().or_else(variable) else { return find_unnamed() };
         if named.exists() {
             return Ok(Some(named));
         }
@@ -91,6 +99,53 @@ impl Settings {
     pub(crate) fn name(&self) -> String {
         self.file.as_deref().unwrap_or(Path::new(FILE)).display().to_string()
     }
+}
+
+/// The configuration that applies where nobody named one: of this folder, of the nearest folder above, of the user.
+fn find_unnamed() -> Result<Option<PathBuf>, Failure> {
+    let here = PathBuf::from(FILE);
+    if here.exists() {
+        return Ok(Some(here));
+    }
+    let folder = std::env::current_dir().ok();
+    let above = folder.iter().flat_map(|folder| folder.ancestors().skip(1)).map(|folder| folder.join(FILE));
+    if let Some(found) = above.into_iter().find(|file| file.is_file()) {
+        return check_owner(&found).map(|()| Some(found));
+    }
+    let Some(own) = user_config_file()?.and_then(|file| file.canonicalize().ok()) else { return Ok(None) };
+    check_owner(&own).map(|()| Some(own))
+}
+
+/// Where the user's own configuration is, whether it exists or not: `sluice init` makes it a link to the first gateway.
+pub(crate) fn user_config_file() -> Result<Option<PathBuf>, Failure> {
+    let folder = match (variable("XDG_CONFIG_HOME")?, variable("HOME")?) {
+        (Some(config), _) => PathBuf::from(config),
+        (None, Some(home)) => PathBuf::from(home).join(".config"),
+        (None, None) => return Ok(None),
+    };
+    Ok(folder.is_absolute().then(|| folder.join("sluice").join(FILE)))
+}
+
+/// SECURITY: the configuration says where operators' tokens are read and sent. One that another user wrote is not used
+/// unless somebody names it.
+fn check_owner(file: &Path) -> Result<(), Failure> {
+    let refuse = |why: String| {
+        Err(Failure::new(Exit::Failed, format!("`{}` is not used", file.display()))
+            .why(why)
+            .hint(format!("if you trust it, name it: --config {}", file.display())))
+    };
+    let about = match std::fs::metadata(file) {
+        Ok(about) => about,
+        Err(error) => return refuse(io_words(&error)),
+    };
+    let user = rustix::process::geteuid().as_raw();
+    if about.uid() != user && about.uid() != 0 {
+        return refuse("it was found in a folder above this one and belongs to another user".to_owned());
+    }
+    if about.mode() & 0o002 != 0 {
+        return refuse("it was found in a folder above this one and every user can change it".to_owned());
+    }
+    Ok(())
 }
 
 /// Our variables. One that is no text is refused: what it means would be a guess.

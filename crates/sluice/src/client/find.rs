@@ -66,11 +66,28 @@ pub(super) fn find(url: Option<String>, which: &Which, whose: Whose) -> Result<F
         })?,
         None => return Err(no_token("the gateway is on another machine, so the token of this one is not used")),
     };
+    let credential = bearer(&token)?;
+    let http = http(config.as_ref())?;
+    Ok(Found { http, main: place.main, stop: place.stop, credential })
+}
+
+/// A client for one address with the credential of one file, whatever variables and configuration say.
+pub(super) fn with_key_file(url: &str, key_file: &Path) -> Result<Found, Failure> {
+    let place = from_url(url)?;
+    let credential = bearer(&secret(key_file)?)?;
+    Ok(Found { http: http(None)?, main: place.main, stop: place.stop, credential })
+}
+
+/// The address under which clients of this machine reach the gateway of a configuration.
+pub(crate) fn address_of(config: &Config) -> String {
+    from_config(config).main
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, Failure> {
     let mut credential = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| Failure::new(Exit::NotSignedIn, "the credential has characters no credential has"))?;
     credential.set_sensitive(true);
-    let http = http(config.as_ref())?;
-    Ok(Found { http, main: place.main, stop: place.stop, credential })
+    Ok(credential)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command line talks to its gateway, which is not the outside")]

@@ -5,6 +5,7 @@
 //! exists is overwritten.
 
 mod database;
+mod user_config;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -18,6 +19,7 @@ use sluice_core::policy::{TEMPLATES, Template};
 use sluice_core::{AgentName, NodeName};
 use sluice_gateway::config::{Around, Config, FILE, schema};
 use sluice_gateway::keys::{KindWord, Token};
+use zeroize::Zeroizing;
 
 use crate::commands::policy;
 use crate::failure::{Exit, Failure, io_words};
@@ -27,13 +29,18 @@ use crate::system::SystemEntropy;
 
 const YAML: &str = include_str!("init/sluice.yaml");
 const SCHEMA: &str = "sluice.schema.json";
+/// File in the data folder that holds the URL of a PostgreSQL server.
+const DATABASE_URL: &str = "database.url";
+/// What the configuration says about it.
+const SHARED_DATABASE: &str = "\n# State is kept by a PostgreSQL server that several gateways may share.\n\
+database:\n  url_file: data/database.url\n";
 /// What is made, in the order in which it is moved into place: the configuration last, because it makes the
 /// folder one of a gateway.
 const PARTS: [&str; 5] = ["data", "policies", "workspace", SCHEMA, FILE];
 
 /// Make a folder a gateway can start in.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes")]
+#[command(before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes\n  sluice init --dir gate --database-url-file url.txt")]
 pub(crate) struct Init {
     /// Where
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -44,6 +51,12 @@ pub(crate) struct Init {
     /// Name of the first agent; otherwise the one of the template
     #[arg(long, value_name = "NAME")]
     agent: Option<AgentName>,
+    /// PostgreSQL server that keeps the state, for gateways that share it: postgres://…
+    #[arg(long, value_name = "URL", conflicts_with = "database_url_file")]
+    database_url: Option<String>,
+    /// The same, read from a file, so that a password does not stand in the list of processes
+    #[arg(long, value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -60,6 +73,8 @@ struct Plan {
     written_for: &'static str,
     agent: AgentName,
     node: NodeName,
+    /// The PostgreSQL server that keeps the state; otherwise a file does.
+    server: Option<Zeroizing<String>>,
 }
 
 impl Init {
@@ -70,12 +85,13 @@ impl Init {
         }
         let (agent_key, operator_token) = plan.make()?;
         let dir = plan.dir.as_path();
+        let linked = user_config::link(&dir.join(FILE))?;
         let key_file = dir.join("data/agents").join(format!("{}.key", plan.agent));
         let token_file = dir.join("data/operator.token");
         if self.json {
             screen.json(&json!({
                 "dir": dir, "config": dir.join(FILE), "template": plan.template.name, "agent": plan.agent,
-                "agent_key_file": key_file, "operator_token_file": token_file,
+                "agent_key_file": key_file, "operator_token_file": token_file, "user_config": linked,
             }))?;
             return Ok(Exit::Ok);
         }
@@ -88,11 +104,15 @@ impl Init {
             screen.line(format_args!("\nshown once:\n  agent key   {}", agent_key.expose()))?;
             screen.line(format_args!("  your token  {}\n", operator_token.expose()))?;
         }
+        // With the link, every command finds this gateway from any folder.
+        let named = if linked.is_some() { String::new() } else { format!(" --config {}/{FILE}", dir.display()) };
+        let hooks = if plan.template.name == "coding" { " --hooks" } else { "" };
         screen.note(format_args!(
-            "next:\n  1. look at {0}/policies and try: sluice policy check {0}/policies\n  \
-             2. check this machine: sluice doctor --config {0}/{FILE}\n  \
-             3. start it: sluice serve --config {0}/{FILE}\n  \
-             4. give the agent its key, and move it off this machine or delete the file",
+            "next:\n  1. start the gateway:       sluice serve{named}\n  \
+             2. connect a client:        sluice setup claude-code{hooks}{named}\n     \
+             (or codex, gemini, cursor, vscode, claude-desktop; it uses the agent key above)\n  \
+             3. check this machine:      sluice doctor{named}\n  \
+             4. read the rules:          {}/policies",
             dir.display()
         ));
         Ok(Exit::Ok)
@@ -119,7 +139,25 @@ impl Init {
                 .why("nothing is overwritten")
                 .hint("choose another folder: sluice init --dir gate"));
         }
-        Ok(Plan { dir, template, written_for, agent, node: defaults.node })
+        let server = self.server()?;
+        Ok(Plan { dir, template, written_for, agent, node: defaults.node, server })
+    }
+}
+
+impl Init {
+    /// The URL of the PostgreSQL server, if one was named.
+    fn server(&self) -> Result<Option<Zeroizing<String>>, Failure> {
+        let text = match (&self.database_url, &self.database_url_file) {
+            (Some(url), _) => Zeroizing::new(url.clone()),
+            (None, Some(file)) => Zeroizing::new(fs::read_to_string(file).map_err(|error| cannot("read", file, &error))?),
+            (None, None) => return Ok(None),
+        };
+        let url = text.trim();
+        // SECURITY: what was found is not said; it may hold a password.
+        if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
+            return Err(Failure::new(Exit::Usage, "the database URL must start with `postgres://`"));
+        }
+        Ok(Some(Zeroizing::new(url.to_owned())))
     }
 }
 
@@ -162,9 +200,16 @@ impl Plan {
         self.policies(&staged.join("policies"), &dir)?;
         folder(&staged.join("workspace"), 0o755)?;
         write(&staged.join(SCHEMA), schema().as_bytes(), 0o644)?;
+        let database = if self.server.is_some() { SHARED_DATABASE } else { "" };
         let yaml = YAML.replace("{{node}}", self.node.as_str()).replace("{{agent}}", self.agent.as_str());
-        write(&staged.join(FILE), yaml.as_bytes(), 0o644)?;
+        write(&staged.join(FILE), (yaml + database).as_bytes(), 0o644)?;
         check(staged)?;
+        // Last, because a server keeps what it was told even if nothing is moved into place.
+        let place = match &self.server {
+            Some(url) => database::Place::Server(url),
+            None => database::Place::File(&staged.join("data/sluice.db")),
+        };
+        database::found(place, &self.node, (&self.agent, &keys.0), &keys.1)?;
         for (n, part) in PARTS.iter().enumerate() {
             let moved = renameat_with(CWD, staged.join(part), CWD, dir.join(part), RenameFlags::NOREPLACE);
             if let Err(error) = moved {
@@ -178,13 +223,15 @@ impl Plan {
         Ok(keys)
     }
 
-    /// The data folder with the database and the first two keys.
+    /// The data folder with the first two keys.
     fn data(&self, data: &Path) -> Result<(Token, Token), Failure> {
         folder(data, 0o700)?;
         folder(&data.join("agents"), 0o700)?;
         let agent = Token::generate(KindWord::Agent, &SystemEntropy);
         let operator = Token::generate(KindWord::Operator, &SystemEntropy);
-        database::found(&data.join("sluice.db"), &self.node, (&self.agent, &agent), &operator)?;
+        if let Some(url) = &self.server {
+            write(&data.join(DATABASE_URL), url.as_bytes(), 0o600)?;
+        }
         let key_file = data.join("agents").join(format!("{}.key", self.agent));
         for (path, token) in [(key_file, &agent), (data.join("operator.token"), &operator)] {
             write(&path, token.expose().as_bytes(), 0o600)?;

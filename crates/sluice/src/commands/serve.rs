@@ -48,6 +48,11 @@ impl Serve {
         let listen = self.listen.map(|value| Flag { name: "--listen", key: "listen", value });
         let data = self.data.map(|value| Flag { name: "--data", key: "data", value });
         let layers = self.which.layers(listen.into_iter().chain(data).collect())?;
+        if layers.is_unfounded() {
+            return Err(Failure::new(Exit::NotFound, "there is no configuration, so there is no gateway to start")
+                .why("no sluice.yaml in this folder, in a folder above it or in the user's configuration")
+                .hint("make a gateway: sluice init; or name one: sluice serve --config FILE"));
+        }
         let (config, _) = Settings::from(layers.clone()).or_fail(screen)?;
         log(&config.log);
         // A core of this process would hold every secret it has in hand.

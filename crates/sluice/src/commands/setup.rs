@@ -5,6 +5,7 @@
 //! nobody else has changed the file, it is what it was, byte for byte.
 
 pub(crate) mod block;
+mod keys;
 pub(crate) mod members;
 pub(crate) mod recipes;
 
@@ -16,11 +17,17 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use sluice_core::AgentName;
+use sluice_gateway::config::Config;
 
 use self::recipes::{Change, Place};
+use crate::client::address_of;
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
-use crate::settings::variable;
+use crate::settings::{Which, variable};
+
+/// Where a gateway answers whose configuration says nothing else.
+const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 
 /// Clients that can be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,11 +57,11 @@ pub(crate) enum Scope {
 
 /// Put the gate into a client's configuration.
 ///
-/// The client starts `sluice mcp`, which finds the gateway at --url and reads the agent's key from --key-file. With
-/// --hooks the client also asks before it uses its own tools.
+/// The client starts `sluice mcp`, which finds the gateway and the agent's key where the configuration says, or at --url and
+/// --key-file. With --hooks the client also asks before it uses its own tools.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  sluice setup claude-code --key-file ~/clerk.key --diff\n  sluice setup claude-code --key-file ~/clerk.key --hooks\n  sluice setup codex --key-file ~/clerk.key --print\n  sluice setup claude-code --undo"
+    before_help = "Examples:\n  sluice setup claude-code --hooks\n  sluice setup claude-code --hooks --diff\n  sluice setup codex --url https://gate.example.org --key-file ~/clerk.key\n  sluice setup claude-code --undo"
 )]
 pub(crate) struct Setup {
     /// Which client
@@ -75,12 +82,17 @@ pub(crate) struct Setup {
     /// Whose configuration; otherwise of this folder, and --undo looks at both
     #[arg(long, value_enum)]
     scope: Option<Scope>,
-    /// Address of the gateway
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420")]
-    url: String,
-    /// File with the agent's key
-    #[arg(long, value_name = "FILE", required_unless_present = "undo")]
+    /// Address of the gateway; otherwise the one in its configuration
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// File with the agent's key; otherwise the one `sluice init` keeps in the data folder
+    #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Whose key, if the data folder has several
+    #[arg(long, value_name = "NAME", conflicts_with = "key_file")]
+    agent: Option<AgentName>,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Setup {
@@ -127,22 +139,66 @@ impl Setup {
         scopes.into_iter().flat_map(|scope| [of(scope, true), of(scope, false)]).flatten().collect()
     }
 
+    /// The configuration of the gateway, if there is one. One that cannot be read is an error, because the client would be
+    /// sent to the wrong address.
+    fn gateway(&self) -> Result<Option<Config>, Failure> {
+        let settings = self.which.load(Vec::new())?;
+        if settings.file.is_none() {
+            return Ok(None);
+        }
+        let name = settings.name();
+        let loaded = settings.loaded.map_err(|errors| {
+            Failure::new(Exit::Failed, format!("`{name}` cannot be used to find the gateway"))
+                .why(errors.faults.first().map_or_else(String::new, |fault| fault.message.clone()))
+                .hint("see all problems: sluice config check; or say both: --url URL --key-file FILE")
+        })?;
+        Ok(Some(loaded.0))
+    }
+
+    /// Address of the gateway and the agent's key, from the command line or from the configuration.
+    fn found(&self) -> Result<(String, PathBuf), Failure> {
+        if self.undo {
+            return Ok((self.url.clone().unwrap_or_default(), PathBuf::new()));
+        }
+        let config = match (&self.url, &self.key_file) {
+            (Some(_), Some(_)) => None,
+            _ => self.gateway()?,
+        };
+        let url = match (&self.url, &config) {
+            (Some(url), _) => url.clone(),
+            (None, Some(config)) => address_of(config),
+            (None, None) => DEFAULT_URL.to_owned(),
+        };
+        let key = match (&self.key_file, &config) {
+            (Some(file), _) => file.clone(),
+            (None, Some(config)) => keys::find(&config.data.join("agents"), self.agent.as_ref())?,
+            (None, None) => {
+                return Err(Failure::new(Exit::NotFound, "there is no gateway to set the client up for")
+                    .why("no sluice.yaml in this folder, in a folder above it or in the user's configuration")
+                    .hint("make one: sluice init; or name it: --config FILE; or say both: --url URL --key-file FILE"));
+            }
+        };
+        Ok((url, key))
+    }
+
     fn place(&self) -> Result<Place, Failure> {
         let home = variable("HOME")?.ok_or_else(|| Failure::new(Exit::Failed, "there is no home folder"))?;
         let io = |error: std::io::Error| Failure::new(Exit::Failed, "this place cannot be used").why(io_words(&error));
-        let key = match &self.key_file {
-            Some(file) => file.canonicalize().map_err(|error| {
-                Failure::new(Exit::NotFound, format!("there is no key at `{}`", file.display()))
+        let (url, key) = self.found()?;
+        let key = if self.undo {
+            key
+        } else {
+            key.canonicalize().map_err(|error| {
+                Failure::new(Exit::NotFound, format!("there is no key at `{}`", key.display()))
                     .why(io_words(&error))
                     .hint("make one: sluice keys create --agent NAME --out FILE")
-            })?,
-            None => PathBuf::new(),
+            })?
         };
         Ok(Place {
             home: home.into(),
             here: std::env::current_dir().map_err(io)?,
             program: std::env::current_exe().map_err(io)?.display().to_string(),
-            url: self.url.clone(),
+            url,
             key: key.display().to_string(),
         })
     }

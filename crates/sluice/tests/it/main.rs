@@ -22,6 +22,7 @@ mod mcp;
 mod mounts;
 mod naming;
 mod newcomer;
+mod onboarding;
 mod operating;
 mod policy;
 mod proxies;

@@ -2,7 +2,7 @@
 //!
 //! Takes a client; gives one finding per way in which its installed hook was broken. Promise: it is the hook of the client's
 //! own configuration that is tried, no program but this one is started for it, and a client without one, or with its hooks
-//! switched off, fails.
+//! switched off, fails; so does one whose gateway does not answer.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::{Finding, State};
+use crate::client::{Ask, Client, shown, text};
 use crate::commands::hook::Agent;
 use crate::commands::setup::recipes::{self, Line};
 use crate::commands::setup::{block, members};
@@ -57,7 +58,7 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     if lines.is_empty() {
         let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
         let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));
-        let hint = format!("sluice setup {} --hooks --key-file FILE", agent.name());
+        let hint = format!("sluice setup {} --hooks", agent.name());
         findings.push(Finding::new("hook", State::Fail, text).hint(hint));
     }
     findings.extend(lines.iter().flat_map(|line| attempts(agent, line, &home)));
@@ -110,7 +111,7 @@ fn gather(value: &Value, mark: &str, found: &mut Vec<String>) {
 /// One hook, broken in every way.
 fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     let fail = |text: String| {
-        let hint = format!("sluice setup {} --hooks --key-file FILE", agent.name());
+        let hint = format!("sluice setup {} --hooks", agent.name());
         vec![Finding::new("hook", State::Fail, text).hint(hint)]
     };
     let Some(parts) = Line::read(line, agent.name()) else {
@@ -131,6 +132,8 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !Path::new(&parts.key).is_file() {
         findings.extend(fail(format!("the hook's key is not at `{}`: every tool is stopped", parts.key)));
+    } else {
+        findings.push(reached(&parts));
     }
     for (way, line, input) in [
         ("no gateway", &nowhere, whole),
@@ -141,6 +144,28 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
         findings.push(attempt(agent, way, input, (&line.text(agent.name()), home)));
     }
     findings
+}
+
+/// Whether the gateway answers where the hook asks it, and takes the hook's key.
+fn reached(parts: &Line) -> Finding {
+    let asked = Client::with_key_file(&parts.url, Path::new(&parts.key))
+        .and_then(|client| client.ask(&Ask::get("/v1/whoami")));
+    match asked {
+        Ok(me) if text(&me, "kind") != "agent" => {
+            let text = format!("`{}` is no agent's key, so no hook can ask with it", parts.key);
+            Finding::new("gateway", State::Fail, text).hint("sluice keys create --agent NAME --out FILE")
+        }
+        Ok(me) => {
+            let text = format!("the gateway at {} answers and knows the key of agent `{}`", parts.url, shown(&me, "name"));
+            Finding::new("gateway", State::Ok, text)
+        }
+        Err(failure) => {
+            let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
+            let text = format!("{}{why}: every tool is stopped until this works", failure.message);
+            Finding::new("gateway", State::Fail, text)
+                .hint(failure.hint.unwrap_or_else(|| "start it: sluice serve; then run this again".to_owned()))
+        }
+    }
 }
 
 fn attempt(agent: Agent, way: &str, input: &str, line: (&str, &Path)) -> Finding {

@@ -16,16 +16,29 @@ use crate::system::{SystemClock, SystemIds};
 /// The one who makes a gateway.
 const FIRST_PERSON: &str = "admin";
 
-/// Makes the database.
+/// Where the state is kept.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    /// In a file.
+    File(&'a Path),
+    /// At a PostgreSQL server, by its URL.
+    Server(&'a str),
+}
+
+/// Makes the database: a new file, or the tables of an empty PostgreSQL database.
 pub(super) fn found(
-    path: &Path,
+    place: Place<'_>,
     node: &NodeName,
     (agent, agent_key): (&AgentName, &Token),
     operator_token: &Token,
 ) -> Result<(), Failure> {
     let person = PersonName::new(FIRST_PERSON).map_err(|why| Failure::new(Exit::Failed, why.to_string()))?;
     let by = Actor::Operator(person.clone());
-    let store = Store::open_file(path, node.clone(), Arc::new(SystemClock)).map_err(of_store)?;
+    let store = match place {
+        Place::File(path) => Store::open_file(path, node.clone(), Arc::new(SystemClock)),
+        Place::Server(url) => Store::open_server(url, node.clone()),
+    };
+    let store = store.map_err(of_store)?;
     let key = |kind: KeyKind, token: &Token| NewKey {
         id: KeyId::mint(&SystemIds),
         kind,
@@ -38,6 +51,12 @@ pub(super) fn found(
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, "nothing can be run").why(io_words(&error)))?;
+    let taken = runtime.block_on(store.keys()).map_err(of_store)?;
+    if taken.iter().any(|key| matches!(key.kind, KeyKind::Operator(_, Role::Admin))) {
+        return Err(Failure::new(Exit::Conflict, "this database already belongs to a gateway")
+            .why("it has an administrator; nothing was made")
+            .hint("to add a node, copy sluice.yaml and data/database.url and give it another `node:` name"));
+    }
     let made = runtime.block_on(async {
         store.issue_key(key(KeyKind::Operator(person, Role::Admin), operator_token)).await?;
         store.add_agent(agent.clone(), "made by sluice init".into(), by.clone()).await?;
