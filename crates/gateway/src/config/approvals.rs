@@ -42,6 +42,12 @@ section! {
         /// Whether clients that can show an address to whoever sits at them get one for a call that waits for a
         /// person. The page behind it, at `page`, says how the call stands and decides nothing.
         elicit: bool = false,
+        /// Whether `sluice serve` prints each question that waits, if it runs on a terminal.
+        terminal: bool = true,
+        /// Whether the terminal of `sluice serve` rings its bell for each question.
+        bell: bool = false,
+        /// Whether `sluice serve` shows a desktop notification (`notify-send`) for each question. It says who asks, not what.
+        desktop: bool = false,
     }
 }
 

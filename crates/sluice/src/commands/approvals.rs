@@ -2,8 +2,10 @@
 
 pub(crate) mod card;
 mod decide;
+mod single_key;
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -92,9 +94,12 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Print each question as it comes
-    #[command(before_help = "Examples:\n  sluice approvals watch")]
+    /// Show each question as it comes; on a terminal, answer it with one key
+    #[command(before_help = "Examples:\n  sluice approvals watch\n  sluice approvals watch --print")]
     Watch {
+        /// Only print them, also on a terminal
+        #[arg(long)]
+        print: bool,
         /// For machines: the answers of the API, one after the other
         #[arg(long)]
         json: bool,
@@ -134,9 +139,15 @@ impl Approvals {
                 })?;
                 Ok(outcome(text(&approval, "status")))
             }
-            Verb::Watch { json } => follow(&client, screen, json),
+            Verb::Watch { print, json } if print || json || !is_attended(screen) => follow(&client, screen, json),
+            Verb::Watch { .. } => single_key::watch(&client, screen),
         }
     }
+}
+
+/// Whether a person sits at both ends of the terminal.
+fn is_attended(screen: &Screen) -> bool {
+    screen.is_terminal() && std::io::stdin().is_terminal()
 }
 
 fn fetch(client: &Client, id: &str) -> Result<Value, Failure> {

@@ -3,6 +3,8 @@
 //! Takes a configuration; serves until it is told to stop. Promise: one line says where it answers once it
 //! does; SIGTERM and SIGINT end it in order, SIGHUP has the rules and the mounts read again.
 
+mod questions;
+
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +93,8 @@ async fn whole_life(config: Config, layers: Layers, screen: &Screen) -> Result<E
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     let mut said = false;
+    let announced = questions::announce_all(&gw, screen);
+    tokio::pin!(announced);
     loop {
         tokio::select! {
             ended = served.as_mut() => {
@@ -103,6 +107,7 @@ async fn whole_life(config: Config, layers: Layers, screen: &Screen) -> Result<E
                     screen.line(format_args!("sluice serves at {scheme}://{main} and stops things at {scheme}://{stop}"))?;
                 }
             }
+            () = announced.as_mut(), if said && screen.is_terminal() => {}
             _ = terminate.recv() => end(&tell),
             _ = interrupt.recv() => end(&tell),
             _ = hang_up.recv() => reload(&gw).await,

@@ -33,5 +33,6 @@ mod secrets;
 mod services;
 mod serving;
 mod setting;
+mod terminal;
 mod tls;
 mod workers;

@@ -12,6 +12,7 @@
 mod layers;
 mod lexer;
 mod machine;
+mod promises;
 mod repository;
 mod source;
 

@@ -156,11 +156,21 @@ impl Approve {
 impl Standing {
     pub(super) fn run(self, word: &str, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
         let approval = fetch(client, &client.id(Kind::Approvals, &self.id)?)?;
-        if text(&approval, "subject") == "batch" {
+        Self::decide(word, self.note.as_deref(), &self.sure, (client, screen), &approval)
+    }
+
+    fn decide(
+        word: &str,
+        note: Option<&str>,
+        sure: &Sure,
+        (client, screen): (&Client, &Screen),
+        approval: &Value,
+    ) -> Result<Exit, Failure> {
+        if text(approval, "subject") == "batch" {
             return Err(Failure::new(Exit::Usage, "a batch is answered once, not for ever")
                 .hint("sluice approvals approve ID --all, --first N or --only ID…"));
         }
-        self.sure.decide(client, screen, &approval, json!({"decision": word, "note": self.note}))
+        sure.decide(client, screen, approval, json!({"decision": word, "note": note}))
     }
 }
 
@@ -210,6 +220,9 @@ impl Deny {
 }
 
 impl Sure {
+    /// For a question that is on the screen already.
+    const ALREADY_SHOWN: Self = Self { digest: None, yes: true, json: false };
+
     fn decide(&self, client: &Client, screen: &Screen, approval: &Value, mut body: Value) -> Result<Exit, Failure> {
         let one = if text(approval, "subject") == "batch" { None } else { card::writes(approval).first() };
         let digest = one.map(|write| text(write, "digest"));
@@ -233,6 +246,25 @@ impl Sure {
         say(&decided, self.json, screen)?;
         Ok(Exit::Ok)
     }
+}
+
+/// Approves a question that was just shown, all of it.
+pub(super) fn approve_shown(client: &Client, screen: &Screen, approval: &Value) -> Result<(), Failure> {
+    let all = text(approval, "subject") == "batch";
+    let id = text(approval, "approval_id").to_owned();
+    let approve = Approve { id, note: None, all, first: None, only: Vec::new(), sure: Sure::ALREADY_SHOWN };
+    approve.sure.decide(client, screen, approval, approve.body(client, approval)?).map(drop)
+}
+
+/// Approves a question that was just shown, and the same again in its session.
+pub(super) fn session_shown(client: &Client, screen: &Screen, approval: &Value) -> Result<(), Failure> {
+    Standing::decide("session", None, &Sure::ALREADY_SHOWN, (client, screen), approval).map(drop)
+}
+
+/// Denies a question that was just shown.
+pub(super) fn deny_shown(client: &Client, screen: &Screen, approval: &Value) -> Result<(), Failure> {
+    let ask = Ask::post(decision(text(approval, "approval_id"))).body(json!({"decision": "deny"})).stops();
+    say(&client.ask(&ask)?, false, screen)
 }
 
 /// Whether a digest begins like this, with or without the name of its kind.
