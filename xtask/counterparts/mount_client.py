@@ -46,7 +46,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder) / "gate"
         run = [PROGRAM, "init", "--dir", str(home), "--agent", "clerk", "--yes"]
-        subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+        # The user's own configuration stays as it is.
+        environment = {**os.environ, "XDG_CONFIG_HOME": folder}
+        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, env=environment)
         main_port = port()
         with open(home / "sluice.yaml", "a", encoding="utf-8") as config:
             config.write(

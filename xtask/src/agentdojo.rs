@@ -63,7 +63,9 @@ impl Gate {
         let words = |error: std::io::Error| error.to_string();
         let _none = fs::remove_dir_all(home);
         let place = home.display().to_string();
-        done(&Line::new(&[program, "init", "--dir", &place, "--agent", "dojo", "--yes"]))?;
+        // The user's own configuration stays as it is.
+        let init = Line::new(&[program, "init", "--dir", &place, "--agent", "dojo", "--yes"]);
+        done(&init.env("XDG_CONFIG_HOME", &format!("{place}-config")))?;
         fs::copy("examples/agentdojo/org.yaml", home.join("policies/org.yaml")).map_err(words)?;
         let _none = fs::remove_dir_all(home.join("policies/agents"));
         fs::create_dir_all(home.join("policies/agents")).map_err(words)?;

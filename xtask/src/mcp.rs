@@ -136,7 +136,9 @@ impl Gate {
         let _none = fs::remove_dir_all(&home);
         let home = std::path::absolute(home).map_err(words)?;
         let home_text = home.display().to_string();
-        done(&Line::new(&[&program, "init", "--dir", &home_text, "--agent", "clerk", "--yes"]))?;
+        // The user's own configuration stays as it is.
+        let init = Line::new(&[&program, "init", "--dir", &home_text, "--agent", "clerk", "--yes"]);
+        done(&init.env("XDG_CONFIG_HOME", &format!("{home_text}-config")))?;
         fs::write(home.join("workspace/notes.txt"), "milk\n").map_err(words)?;
         let mut config = fs::OpenOptions::new().append(true).open(home.join("sluice.yaml")).map_err(words)?;
         let [main, stop] = ports().map_err(words)?;

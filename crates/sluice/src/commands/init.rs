@@ -40,7 +40,9 @@ const PARTS: [&str; 5] = ["data", "policies", "workspace", SCHEMA, FILE];
 
 /// Make a folder a gateway can start in.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes\n  sluice init --dir gate --database-url-file url.txt")]
+#[command(
+    before_help = "Examples:\n  sluice init\n  sluice init --dir gate --template team --agent bookkeeper --yes\n  sluice init --dir gate --database-url-file url.txt"
+)]
 pub(crate) struct Init {
     /// Where
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -149,7 +151,9 @@ impl Init {
     fn server(&self) -> Result<Option<Zeroizing<String>>, Failure> {
         let text = match (&self.database_url, &self.database_url_file) {
             (Some(url), _) => Zeroizing::new(url.clone()),
-            (None, Some(file)) => Zeroizing::new(fs::read_to_string(file).map_err(|error| cannot("read", file, &error))?),
+            (None, Some(file)) => {
+                Zeroizing::new(fs::read_to_string(file).map_err(|error| cannot("read", file, &error))?)
+            }
             (None, None) => return Ok(None),
         };
         let url = text.trim();

@@ -130,7 +130,8 @@ fn the_doctor_of_a_client_fails_while_its_gateway_does_not_answer() {
     let mut gate = Gate::open();
     let home = gate.bench.path("home").display().to_string();
     let config = gate.bench.path("gate/sluice.yaml").display().to_string();
-    let run = |gate: &Gate, words: &[&str]| gate.bench.run_with(words, "", &[("HOME", &home), ("SLUICE_CONFIG", &config)]);
+    let run =
+        |gate: &Gate, words: &[&str]| gate.bench.run_with(words, "", &[("HOME", &home), ("SLUICE_CONFIG", &config)]);
     for client in ["claude-code", "codex", "gemini", "cursor"] {
         let set = run(&gate, &["setup", client, "--hooks"]);
         assert_eq!(set.code, 0, "{client}: {}", set.stderr);

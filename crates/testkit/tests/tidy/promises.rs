@@ -16,7 +16,9 @@ fn names(files: &[File]) -> BTreeSet<String> {
         found.extend(steps.next().map(str::to_owned));
         for line in file.text.lines() {
             let line = line.trim_start();
-            let line = ["pub ", "pub(crate) ", "async "].iter().fold(line, |line, word| line.strip_prefix(word).unwrap_or(line));
+            let line = ["pub ", "pub(crate) ", "async "]
+                .iter()
+                .fold(line, |line, word| line.strip_prefix(word).unwrap_or(line));
             let Some(rest) = line.strip_prefix("fn ").or_else(|| line.strip_prefix("mod ")) else { continue };
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
             found.insert(rest[..end].to_owned());
@@ -41,7 +43,7 @@ fn unknown_tests(page: &File, known: &BTreeSet<String>) -> Vec<Offence> {
             let Some(step) = steps.next().filter(|_| is_name) else { continue };
             // Crates and test binaries are named beside what is in them.
             let is_place = ["it", "kill", "sim", "tidy"].contains(&step);
-            if !is_place && !known.contains(step) && !read_crates().contains(&step.to_owned()) {
+            if !is_place && !known.contains(step) && !read_crates().contains(step) {
                 offences.push(page.offence(number + 1, &format!("there is no test `{quoted}`")));
             }
         }

@@ -148,15 +148,16 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
 
 /// Whether the gateway answers where the hook asks it, and takes the hook's key.
 fn reached(parts: &Line) -> Finding {
-    let asked = Client::with_key_file(&parts.url, Path::new(&parts.key))
-        .and_then(|client| client.ask(&Ask::get("/v1/whoami")));
+    let asked =
+        Client::with_key_file(&parts.url, Path::new(&parts.key)).and_then(|client| client.ask(&Ask::get("/v1/whoami")));
     match asked {
         Ok(me) if text(&me, "kind") != "agent" => {
             let text = format!("`{}` is no agent's key, so no hook can ask with it", parts.key);
             Finding::new("gateway", State::Fail, text).hint("sluice keys create --agent NAME --out FILE")
         }
         Ok(me) => {
-            let text = format!("the gateway at {} answers and knows the key of agent `{}`", parts.url, shown(&me, "name"));
+            let text =
+                format!("the gateway at {} answers and knows the key of agent `{}`", parts.url, shown(&me, "name"));
             Finding::new("gateway", State::Ok, text)
         }
         Err(failure) => {

@@ -28,7 +28,12 @@ pub(super) fn link(config: &Path) -> Result<Option<PathBuf>, Failure> {
     match made {
         Ok(()) => Ok(Some(file)),
         // A home that cannot be written is no reason to fail: the gateway can be named with --config.
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
             Ok(None)
         }
         Err(error) => Err(cannot(&file, &error)),
