@@ -117,6 +117,9 @@ pub struct Param {
     /// Whether it names the object the write changes; writes to one object keep their order.
     #[serde(default)]
     pub object: bool,
+    /// Whether it is prose that only people read. A card may cut prose; everything else is shown whole.
+    #[serde(default)]
+    pub prose: bool,
     /// One sentence for people and models: what it means, in which unit, within which bounds.
     #[serde(default)]
     pub about: String,
@@ -147,6 +150,7 @@ impl Param {
             required: false,
             target: false,
             object: false,
+            prose: false,
             about: String::new(),
             choices: Vec::new(),
             min: None,
@@ -256,6 +260,11 @@ impl Capability {
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&Param> {
         self.params.iter().find(|param| param.name == name)
+    }
+
+    /// Names of the arguments that hold prose only people read.
+    pub fn prose(&self) -> impl Iterator<Item = &str> {
+        self.params.iter().filter(|param| param.prose).map(|param| param.name.as_str())
     }
 
     /// Arguments of one kind.
@@ -410,6 +419,27 @@ mod tests {
         assert!(matches!(Catalogue::from_yaml(text), Err(CatalogueError::Class(_))));
         let text = "- {name: email.send, effect: write, class: consume_once, summary: s}";
         assert_eq!(Catalogue::from_yaml(text).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_texts_that_people_read_are_marked_as_prose() {
+        // A closed list: a name that is not on it is a decision of its own.
+        let allowed = ["body", "subject", "text", "message", "description"];
+        let catalogue = Catalogue::builtin().unwrap();
+        let mut marked = Vec::new();
+        for capability in catalogue.iter() {
+            for param in capability.params.iter().filter(|param| param.prose) {
+                assert!(allowed.contains(&param.name.as_str()), "{} {}", capability.name, param.name);
+                assert!(matches!(param.kind, ParamKind::Text | ParamKind::Content), "{} {}", capability.name, param.name);
+                assert!(!param.target && !param.object && param.choices.is_empty());
+                marked.push(capability.service().to_string());
+            }
+        }
+        marked.dedup();
+        // Not files, commands, requests, state or messages to other agents: what a program reads is shown whole.
+        marked.sort();
+        marked.dedup();
+        assert_eq!(marked, ["alerts", "email", "git", "scheduler", "slack"]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod porter;
 mod postgres;
 mod proxies;
 mod prune;
+mod questions;
 mod recent;
 mod recovery;
 mod refusals;
@@ -91,6 +92,7 @@ pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
+pub use questions::WriteContents;
 pub use proxies::{ProxyTask, Standing, TaskEnd, TaskState};
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use refusals::{FoundRefusals, Refusals, RefusedCall};
