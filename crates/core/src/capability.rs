@@ -70,6 +70,10 @@ impl EffectClass {
     }
 }
 
+/// The only names an argument with prose for people can have. Everything else is shown to people whole.
+pub const PROSE: [&str; 9] =
+    ["body", "subject", "text", "message", "note", "comment", "description", "title", "summary"];
+
 /// The shape of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -262,9 +266,13 @@ impl Capability {
         self.params.iter().find(|param| param.name == name)
     }
 
-    /// Names of the arguments that hold prose only people read.
+    /// Names of the arguments that hold prose only people read: those the manifest marks, out of a closed list of names.
+    ///
+    /// SECURITY: a manifest may be written by others. It cannot call a command prose.
     pub fn prose(&self) -> impl Iterator<Item = &str> {
-        self.params.iter().filter(|param| param.prose).map(|param| param.name.as_str())
+        let is_text = |param: &&Param| matches!(param.kind, ParamKind::Text | ParamKind::Content);
+        let marked = self.params.iter().filter(|param| param.prose && !param.target && !param.object);
+        marked.filter(is_text).map(|param| param.name.as_str()).filter(|name| PROSE.contains(name))
     }
 
     /// Arguments of one kind.
@@ -423,13 +431,11 @@ mod tests {
 
     #[test]
     fn only_texts_that_people_read_are_marked_as_prose() {
-        // A closed list: a name that is not on it is a decision of its own.
-        let allowed = ["body", "subject", "text", "message", "description"];
         let catalogue = Catalogue::builtin().unwrap();
         let mut marked = Vec::new();
         for capability in catalogue.iter() {
             for param in capability.params.iter().filter(|param| param.prose) {
-                assert!(allowed.contains(&param.name.as_str()), "{} {}", capability.name, param.name);
+                assert!(PROSE.contains(&param.name.as_str()), "{} {}", capability.name, param.name);
                 assert!(matches!(param.kind, ParamKind::Text | ParamKind::Content), "{} {}", capability.name, param.name);
                 assert!(!param.target && !param.object && param.choices.is_empty());
                 marked.push(capability.service().to_string());
@@ -440,6 +446,11 @@ mod tests {
         marked.sort();
         marked.dedup();
         assert_eq!(marked, ["alerts", "email", "git", "scheduler", "slack"]);
+        let sly = "- {name: a.b, effect: read, summary: s, params: [{name: command, kind: text, prose: true}, \
+                   {name: text, kind: object, prose: true}, {name: body, kind: text, prose: true, target: true}, \
+                   {name: note, kind: text, prose: true}]}";
+        let sly = Catalogue::from_yaml(sly).unwrap();
+        assert_eq!(sly.iter().flat_map(Capability::prose).collect::<Vec<_>>(), ["note"]);
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub(crate) fn add_item<T: Tx>(desk: &mut Desk<'_, T>, approval: &mut Approval, h
 /// Puts a new question, with why it is put; the code says it where there is nothing more to say.
 pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, approval: &Approval, code: &str, why: &[AskReason]) {
     let general = [AskReason::new(code)];
-    let reasons = serde_json::to_string(if why.is_empty() { &general } else { why }).ok();
+    let reasons = serde_json::to_string(if why.is_empty() { general.as_slice() } else { why }).ok();
     let ApprovalState::Pending { expires_at } = approval.state else { return };
     desk.write(
         INSERT,
