@@ -436,7 +436,12 @@ mod tests {
         for capability in catalogue.iter() {
             for param in capability.params.iter().filter(|param| param.prose) {
                 assert!(PROSE.contains(&param.name.as_str()), "{} {}", capability.name, param.name);
-                assert!(matches!(param.kind, ParamKind::Text | ParamKind::Content), "{} {}", capability.name, param.name);
+                assert!(
+                    matches!(param.kind, ParamKind::Text | ParamKind::Content),
+                    "{} {}",
+                    capability.name,
+                    param.name
+                );
                 assert!(!param.target && !param.object && param.choices.is_empty());
                 marked.push(capability.service().to_string());
             }

@@ -92,8 +92,8 @@ pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
-pub use questions::WriteContents;
 pub use proxies::{ProxyTask, Standing, TaskEnd, TaskState};
+pub use questions::WriteContents;
 pub use recovery::{Abandoned, Evidence, Late, Resolve};
 pub use refusals::{FoundRefusals, Refusals, RefusedCall};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};

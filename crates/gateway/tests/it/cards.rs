@@ -19,7 +19,8 @@ use crate::mail;
 use crate::telegram::{ANA, Service as Bot, TOKEN};
 
 const STRANGER: &str = "zz@evil.example";
-const REASON: &str = "the recipient is new, or the session has read something suspicious, and that is for a person to decide";
+const REASON: &str =
+    "the recipient is new, or the session has read something suspicious, and that is for a person to decide";
 
 /// Known people go through, anybody else is asked about.
 const ASKS_ABOUT_STRANGERS: &str = "defaults: {tier: autonomous}\noverrides:\n  \
@@ -267,7 +268,8 @@ async fn each_channel_that_shows_all_seven_lets_all_seven_go() {
             "mail" => assert_eq!(desk.reply_by_mail(&card, "all 7").await.status, 200),
             "api" => {
                 let view = desk.api("GET", &format!("/v1/approvals/{card}"), None).await.json();
-                let digests: Vec<&Value> = view["writes"].as_array().unwrap().iter().map(|one| &one["digest"]).collect();
+                let digests: Vec<&Value> =
+                    view["writes"].as_array().unwrap().iter().map(|one| &one["digest"]).collect();
                 let body = json!({"decision": "approve_all", "seen": 7, "digests": digests});
                 let decided = desk.api("POST", &format!("/v1/approvals/{card}/decision"), Some(&body)).await;
                 assert_eq!(decided.status, 200, "{decided:?}");

@@ -201,7 +201,8 @@ impl Sim {
                 Ruling::Choose(Choice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
             }
         };
-        let decision = Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None };
+        let decision =
+            Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None };
         let decided = at_once(store.decide(decision.clone())).map_err(|error| format!("decide {approval}: {error}"))?;
         match &decided {
             Decided::Now { allowed, denied, .. } => {
