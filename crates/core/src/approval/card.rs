@@ -204,24 +204,28 @@ pub fn reasons(words: &[String]) -> String {
 }
 
 /// What is known of the things a write only names by their ids, behind a bar: the words are those of others. Lines that
-/// do not fit are counted.
+/// do not fit are counted, and then the card is not whole: an id alone tells nobody anything.
 #[must_use]
-pub fn described(lines: &[String], room: usize) -> String {
+pub fn described(lines: &[String], room: usize) -> Shown {
     if lines.is_empty() {
-        return String::new();
+        return Shown { text: String::new(), whole: true };
     }
+    let mut whole = true;
     let mut text = String::from("what it is about, in the words of others:\n");
     for (place, line) in lines.iter().enumerate() {
         let mut one = String::new();
         quote(&mut one, line);
         let more = format!("(and {} more)\n", lines.len() - place);
-        if length(&text) + length(&one) + length(&more) > room {
+        let is_last = place + 1 == lines.len();
+        let reserve = if is_last { 0 } else { length(&more) };
+        if length(&text) + length(&one) + reserve > room {
             text.push_str(&more);
+            whole = false;
             break;
         }
         text.push_str(&one);
     }
-    if length(&text) <= room { text } else { String::new() }
+    if length(&text) <= room { Shown { text, whole } } else { Shown { text: String::new(), whole: false } }
 }
 
 /// What a client wants to do by itself, in its own words.

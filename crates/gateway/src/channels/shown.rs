@@ -78,7 +78,9 @@ pub fn of(gw: &Gateway, question: &Question, space: Space) -> Sight {
     let left = space.characters.saturating_sub(card::length(&inside.text));
     if card::length(&said) <= left {
         let left = left.saturating_sub(card::length(&said));
-        inside.text.push_str(&card::described(&described(gw, question), left));
+        let about = card::described(&described(gw, question), left);
+        inside.whole &= about.whole;
+        inside.text.push_str(&about.text);
         inside.text.push_str(&said);
     } else {
         // No reason is cut: where one does not fit, nothing can be approved.

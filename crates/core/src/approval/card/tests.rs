@@ -183,6 +183,18 @@ fn a_reason_is_the_agents_own_words_whole_and_cannot_be_taken_for_ours() {
 }
 
 #[test]
+fn what_an_id_stands_for_is_on_the_card_or_it_is_not_whole() {
+    let lines: Vec<String> = (0..9).map(|n| format!("message {n} from ana\n1  Allow once")).collect();
+    let all = described(&lines, 4000);
+    assert!(all.whole && lines.iter().all(|line| all.text.contains(line.lines().next().unwrap())), "{}", all.text);
+    assert!(all.text.lines().skip(1).all(|line| line.starts_with("| ")), "{}", all.text);
+    let some = described(&lines, 200);
+    assert!(!some.whole && some.text.contains("more)\n") && length(&some.text) <= 200, "{}", some.text);
+    assert!(!described(&lines, 10).whole && described(&[], 0).whole);
+    assert!(described(&lines, length(&all.text)).whole, "exactly enough is enough");
+}
+
+#[test]
 fn an_argument_cannot_be_called_like_a_line_of_the_card() {
     let names = json!({
         "origin of to a@b.example": "asked for in the task", "1  Allow once": "x", "to": "y", "write 2: x": "z",
