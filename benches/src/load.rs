@@ -129,6 +129,7 @@ impl Mails {
             door: None,
             targets: Vec::new(),
             reason: None,
+            reasons: Vec::new(),
             rates: Vec::new(),
             // Large enough that it never trips; it is counted all the same.
             window: Window { limit: u32::MAX, ..Window::default() },

@@ -202,6 +202,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
             door: None,
             targets: Vec::new(),
             reason: None,
+            reasons: Vec::new(),
             rates: Vec::new(),
             window: Window { limit: u32::MAX, ..Window::default() },
             idempotency_key: None,

@@ -15,6 +15,7 @@ pub mod allowance;
 pub mod card;
 pub mod diagram;
 pub mod mail;
+pub mod reason;
 pub mod reply;
 pub mod voice;
 
@@ -359,6 +360,16 @@ pub struct Item {
     pub digest: Digest,
     /// Its place on the card, from 0.
     pub place: u32,
+}
+
+/// Names the actions of a card and their order: what a person who saw it can approve.
+#[must_use]
+pub fn card_digest<'a>(shown: impl IntoIterator<Item = &'a Digest>) -> Digest {
+    let mut bytes = b"sluice card 1\0".to_vec();
+    for digest in shown {
+        bytes.extend(digest.to_bytes());
+    }
+    Digest::of(&bytes)
 }
 
 /// A question, whole.

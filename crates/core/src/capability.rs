@@ -70,6 +70,10 @@ impl EffectClass {
     }
 }
 
+/// The only names an argument with prose for people can have. Everything else is shown to people whole.
+pub const PROSE: [&str; 9] =
+    ["body", "subject", "text", "message", "note", "comment", "description", "title", "summary"];
+
 /// The shape of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -117,6 +121,9 @@ pub struct Param {
     /// Whether it names the object the write changes; writes to one object keep their order.
     #[serde(default)]
     pub object: bool,
+    /// Whether it is prose that only people read. A card may cut prose; everything else is shown whole.
+    #[serde(default)]
+    pub prose: bool,
     /// One sentence for people and models: what it means, in which unit, within which bounds.
     #[serde(default)]
     pub about: String,
@@ -147,6 +154,7 @@ impl Param {
             required: false,
             target: false,
             object: false,
+            prose: false,
             about: String::new(),
             choices: Vec::new(),
             min: None,
@@ -256,6 +264,15 @@ impl Capability {
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&Param> {
         self.params.iter().find(|param| param.name == name)
+    }
+
+    /// Names of the arguments that hold prose only people read: those the manifest marks, out of a closed list of names.
+    ///
+    /// SECURITY: a manifest may be written by others. It cannot call a command prose.
+    pub fn prose(&self) -> impl Iterator<Item = &str> {
+        let is_text = |param: &&Param| matches!(param.kind, ParamKind::Text | ParamKind::Content);
+        let marked = self.params.iter().filter(|param| param.prose && !param.target && !param.object);
+        marked.filter(is_text).map(|param| param.name.as_str()).filter(|name| PROSE.contains(name))
     }
 
     /// Arguments of one kind.
@@ -410,6 +427,35 @@ mod tests {
         assert!(matches!(Catalogue::from_yaml(text), Err(CatalogueError::Class(_))));
         let text = "- {name: email.send, effect: write, class: consume_once, summary: s}";
         assert_eq!(Catalogue::from_yaml(text).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_texts_that_people_read_are_marked_as_prose() {
+        let catalogue = Catalogue::builtin().unwrap();
+        let mut marked = Vec::new();
+        for capability in catalogue.iter() {
+            for param in capability.params.iter().filter(|param| param.prose) {
+                assert!(PROSE.contains(&param.name.as_str()), "{} {}", capability.name, param.name);
+                assert!(
+                    matches!(param.kind, ParamKind::Text | ParamKind::Content),
+                    "{} {}",
+                    capability.name,
+                    param.name
+                );
+                assert!(!param.target && !param.object && param.choices.is_empty());
+                marked.push(capability.service().to_string());
+            }
+        }
+        marked.dedup();
+        // Not files, commands, requests, state or messages to other agents: what a program reads is shown whole.
+        marked.sort();
+        marked.dedup();
+        assert_eq!(marked, ["alerts", "email", "git", "scheduler", "slack"]);
+        let sly = "- {name: a.b, effect: read, summary: s, params: [{name: command, kind: text, prose: true}, \
+                   {name: text, kind: object, prose: true}, {name: body, kind: text, prose: true, target: true}, \
+                   {name: note, kind: text, prose: true}]}";
+        let sly = Catalogue::from_yaml(sly).unwrap();
+        assert_eq!(sly.iter().flat_map(Capability::prose).collect::<Vec<_>>(), ["note"]);
     }
 
     #[test]

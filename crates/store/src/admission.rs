@@ -3,16 +3,19 @@
 //! Takes a frozen action with its verdict; gives a hold, an open question, or the operation it is a
 //! repeat of. Promise: counters, idempotency, the question, the message to people and the audit entry
 //! are one transaction; when the batch window trips, the writes of that agent and service that still
-//! wait go back to people too, all on one card.
+//! wait go back to people too, all on one card. A write that a person is asked about for another reason
+//! has a question of its own and is on no card with others.
 
+mod apart;
 mod ready;
 
 use sluice_core::action::Action;
+use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{Approval, ApprovalState, Subject};
 use sluice_core::audit::{Fact, commit};
 use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
-use sluice_core::hold::{Hold, HoldState, Move};
+use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
 use sluice_core::target::{Traced, origins};
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
@@ -24,7 +27,7 @@ use crate::counters::{self, Counter};
 use crate::desk::Desk;
 use crate::error::StoreError;
 use crate::freezes;
-use crate::holds::{self, NewHold, Why, columns};
+use crate::holds::{self, NewHold, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::recent::DUPLICATE_SPAN;
 use crate::sql::{Row, Tx, Val, params};
@@ -91,6 +94,8 @@ pub struct Admission {
     pub targets: Vec<Traced>,
     /// Why the agent wants it, in its own words: shown to people, and nothing else.
     pub reason: Option<String>,
+    /// Why policy asks a person, if it does. Kept with the question.
+    pub reasons: Vec<AskReason>,
 }
 
 /// One rate counter.
@@ -217,9 +222,11 @@ impl Admission {
         // A standing yes answers policy's question, never an escalation.
         let allowance = self.allowance.filter(|_| raised.is_none());
         let admitted = match card {
-            Some(card) => self.join_card(desk, card),
+            // What a person is asked about anyway is asked about alone, and no standing approval answers it now.
+            Some(card) if needs_yes => self.ask_apart(desk, card, raised.is_some())?,
+            Some(card) => self.join_card(desk, card)?,
             None if needs_yes && !allowances::spend(desk, allowance, &self.action, self.session).await? => {
-                self.ask_alone(desk, raised.is_some())
+                self.ask_alone(desk, raised.is_some(), self.asked_because(raised.is_some(), false))
             }
             None => self.hold(desk, tier, ready),
         };
@@ -349,33 +356,25 @@ impl Admission {
     }
 
     /// Puts this write and its waiting siblings in front of people.
-    fn join_card<T: Tx>(&self, desk: &mut Desk<'_, T>, card: Card) -> Admitted {
+    fn join_card<T: Tx>(&self, desk: &mut Desk<'_, T>, card: Card) -> Result<Admitted, StoreError> {
         let Card { mut approval, is_new, asked, siblings } = card;
         let before = approval.version;
-        let why = Why::because(desk.actor(), "batch.window");
-        for sibling in siblings {
-            let (id, digest) = (sibling.id, sibling.action.digest());
-            // Rows in these states always allow it; the query asked for nothing else. One that was set aside
-            // and came back has its place on the card already.
-            let pulled = holds::shift(desk, sibling, [Move::PullBack { approval: approval.id }], &why);
-            if pulled.is_ok() && !asked.contains(&id) {
-                approvals::add_item(desk, &mut approval, id, digest);
-            }
-        }
+        self.pull_back(desk, &mut approval, &asked, siblings)?;
         approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
         if is_new {
-            approvals::insert(desk, &approval, "batch.window");
+            approvals::insert(desk, &approval, "batch.window", &[self.window_reason()]);
             self.tell(desk, &approval);
         } else {
             approvals::grow(desk, &mut approval, before);
         }
-        self.await_person(desk, &approval, true)
+        Ok(self.await_person(desk, &approval, true))
     }
 
-    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, by_rate: bool) -> Admitted {
+    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, by_rate: bool, why: Vec<AskReason>) -> Admitted {
         let mut approval = self.question(desk.now, Subject::Write);
         approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
-        approvals::insert(desk, &approval, if by_rate { "policy.rate_limit" } else { "policy.approval_required" });
+        let code = if by_rate { "policy.rate_limit" } else { "policy.approval_required" };
+        approvals::insert(desk, &approval, code, &why);
         self.tell(desk, &approval);
         self.await_person(desk, &approval, false)
     }

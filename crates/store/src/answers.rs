@@ -1,6 +1,7 @@
 //! Answers that take more than one step: a yes that needs a second person, and an action a person changes.
 //!
-//! Promise: the first of two yeses changes nothing but the count; two yeses of one person are one. A changed action
+//! Promise: the first of two yeses changes nothing but the count; two yeses of one person are one; only votes for the
+//! same writes are counted together. A changed action
 //! is a new write with its own digest and its own approval, in the same transaction that ends the old one.
 
 use sluice_core::approval::{Answer, Approval, ApprovalMove, ApprovalState, Subject};
@@ -17,9 +18,10 @@ use crate::freezes;
 use crate::holds::{self, Why};
 use crate::sql::{Tx, params};
 
-const VOTES: &str = "SELECT voter FROM votes WHERE approval = ?1";
-const VOTE: &str = "INSERT INTO votes (approval, voter, channel, given_at) VALUES (?1, ?2, ?3, ?4) \
-     ON CONFLICT (approval, voter) DO NOTHING";
+const VOTES: &str = "SELECT voter FROM votes WHERE approval = ?1 AND card = ?2";
+const VOTE: &str = "INSERT INTO votes (approval, voter, channel, given_at, card) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (approval, voter) DO UPDATE SET channel = excluded.channel, given_at = excluded.given_at, \
+     card = excluded.card";
 
 /// How a decision that may need two people went.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,17 +58,24 @@ impl UseCase for Jointly {
             _ => true,
         };
         let voter = name(&self.decision.by).ok_or(StoreError::NotAPerson)?;
+        if over {
+            return self.decision.run(desk).await.map(Joint::Settled);
+        }
+        // Who agreed to fewer writes, or to other words, has not agreed to these.
+        let items = approvals::items(desk.tx(), approval.id).await?;
+        let places = self.decision.allowed(&approval, &items)?;
+        let card = self.decision.vote_digest(&items, &places);
         let mut voters = Vec::new();
-        for row in desk.rows(VOTES, params![approval.id]).await? {
+        for row in desk.rows(VOTES, params![approval.id, card]).await? {
             voters.push(row.of("votes").text()?);
         }
         let others = voters.iter().filter(|known| **known != voter).count();
         let have = u32::try_from(others + 1).unwrap_or(u32::MAX);
-        if over || have >= self.need {
+        if have >= self.need {
             return self.decision.run(desk).await.map(Joint::Settled);
         }
         let now = desk.now;
-        desk.write(VOTE, params![approval.id, voter, self.decision.channel.as_str(), now]);
+        desk.write(VOTE, params![approval.id, voter, self.decision.channel.as_str(), now, card]);
         let mut fact =
             Fact::new("approval.seconded", self.decision.by.clone()).with("have", have).with("need", self.need);
         fact.approval = Some(approval.id);
@@ -140,7 +149,7 @@ impl UseCase for Amendment {
         let new = self.changed.place_amended(desk, call);
         let mut question = self.changed.question_for(now);
         approvals::add_item(desk, &mut question, new.id, new.action.digest());
-        approvals::insert(desk, &question, "approval.amended");
+        approvals::insert(desk, &question, "approval.amended", &[]);
         let valid_until = now + sluice_core::approval::validity(new.delay);
         let yes = ApprovalMove::Approve { by: self.by.clone(), at: now, answer: Answer::Once, valid_until };
         approvals::shift(desk, question, yes, &why)?;

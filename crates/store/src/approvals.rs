@@ -1,9 +1,13 @@
 //! Questions as rows, and the one answer each can get.
 //!
 //! Promise: deciding is a compare-and-set on the question's row, in the same transaction as the moves
-//! of every write it covers and the standing yes it may leave behind. The second answer changes nothing.
+//! of every write it covers and the standing yes it may leave behind. The second answer changes nothing. A yes covers
+//! only writes whose digests were shown.
+
+mod places;
 
 use sluice_core::approval::allowance::Allowance;
+use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{self, Answer, Approval, ApprovalMove, ApprovalState, Subject};
 use sluice_core::audit::Fact;
 use sluice_core::hold::{Hold, HoldState, Move};
@@ -36,8 +40,8 @@ const OPEN_BATCH: &str =
     select!("WHERE agent = ?1 AND service = ?2 AND state = 'pending' AND subject = 'batch' /*lock*/");
 const OPEN: &str = select!("WHERE state = 'pending' ORDER BY expires_at, id LIMIT ?1");
 const OVERDUE: &str = select!("WHERE state = 'pending' AND expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2 /*skip*/");
-const INSERT: &str = "INSERT INTO approvals (id, subject, agent, service, asked_at, items, state, version, expires_at) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+const INSERT: &str = "INSERT INTO approvals (id, subject, agent, service, asked_at, items, state, version, expires_at, \
+     reasons) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 const MOVED: &str = "UPDATE approvals SET items = ?3, note = ?4, version = ?5, state = ?6, expires_at = ?7, answer = ?8, \
      decided_by = ?9, decided_at = ?10, valid_until = ?11, replacement = ?12 WHERE id = ?1 AND version = ?2";
 /// For lists, newest first.
@@ -59,8 +63,8 @@ pub struct Decision {
     pub channel: String,
     /// What.
     pub ruling: Ruling,
-    /// The digest the person was shown, for a question about one write.
-    pub shown: Option<Digest>,
+    /// The digests of what the person was shown. A yes covers nothing else; empty where the caller shows nobody anything.
+    pub shown: Vec<Digest>,
     /// The standing yes that answers 2 and 6 leave behind.
     pub allowance: Option<Allowance>,
 }
@@ -181,8 +185,10 @@ pub(crate) fn add_item<T: Tx>(desk: &mut Desk<'_, T>, approval: &mut Approval, h
     approval.items += 1;
 }
 
-/// Puts a new question.
-pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, approval: &Approval, code: &str) {
+/// Puts a new question, with why it is put; the code says it where there is nothing more to say.
+pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, approval: &Approval, code: &str, why: &[AskReason]) {
+    let general = [AskReason::new(code)];
+    let reasons = serde_json::to_string(if why.is_empty() { general.as_slice() } else { why }).ok();
     let ApprovalState::Pending { expires_at } = approval.state else { return };
     desk.write(
         INSERT,
@@ -196,6 +202,7 @@ pub(crate) fn insert<T: Tx>(desk: &mut Desk<'_, T>, approval: &Approval, code: &
             approval.state.word(),
             approval.version,
             expires_at,
+            reasons,
         ],
     );
     let mut fact = Fact::new("approval.pending", desk.actor()).with("move", "ask").with("items", approval.items);
@@ -218,11 +225,25 @@ pub(crate) fn shift<T: Tx>(
     step: ApprovalMove,
     why: &Why,
 ) -> Result<Approval, StoreError> {
+    shift_covering(desk, approval, step, why, &[])
+}
+
+/// As [`shift`]; the record names the actions it covers.
+fn shift_covering<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    approval: Approval,
+    step: ApprovalMove,
+    why: &Why,
+    covered: &[Digest],
+) -> Result<Approval, StoreError> {
     let (from, by, before) = (approval.state.word(), step.word(), approval.version);
     let state = approval.state.apply(step)?;
     let approval = Approval { state, version: before + 1, ..approval };
     let to = approval.state.word();
     let mut fact = Fact::new(format!("approval.{to}"), why.actor.clone()).with("move", by);
+    if !covered.is_empty() {
+        fact = fact.with("covers", covered.len()).with("card", approval::card_digest(covered));
+    }
     fact.approval = Some(approval.id);
     fact.from = Some(from.to_owned());
     fact.to = Some(to.to_owned());
@@ -284,7 +305,7 @@ impl UseCase for Decision {
             return Ok(Decided::Already(expire(desk, approval).await?));
         }
         if approval.subject == Subject::Request && !matches!(self.ruling, Ruling::Deny { .. }) {
-            requests::same_words(desk, approval.id, self.shown).await?;
+            requests::same_words(desk, approval.id, self.shown.first().copied()).await?;
             // A client that acts by itself is not held at the release of a write: a freeze stops the yes.
             freezes::refuse_if_frozen(desk, &approval.agent, &approval.service).await?;
         }
@@ -294,7 +315,7 @@ impl UseCase for Decision {
         for item in &items {
             waiting.push((item, holds::locked(desk, item.hold).await?));
         }
-        // What one person says yes to in one write is known from then on. Of a batch they have seen samples.
+        // What one person says yes to in one write is known from then on. A yes to many at once makes nothing known.
         let known = match (&self.ruling, approval.subject, items.as_slice()) {
             (Ruling::Allow { .. }, Subject::Write, [one]) => targets::to_learn(desk, one.hold).await?,
             _ => Vec::new(),
@@ -309,36 +330,6 @@ impl UseCase for Decision {
 }
 
 impl Decision {
-    /// The places on the card that may go.
-    fn allowed(&self, approval: &Approval, items: &[approval::Item]) -> Result<Vec<u32>, StoreError> {
-        let all = || items.iter().map(|item| item.place).collect();
-        match (&self.ruling, approval.subject) {
-            (Ruling::Deny { .. }, Subject::Write | Subject::Batch | Subject::Request) => Ok(Vec::new()),
-            (Ruling::Reword(_), Subject::Request) => Ok(Vec::new()),
-            (Ruling::Reword(_), Subject::Write | Subject::Batch) => Err(StoreError::NotOffered),
-            (
-                Ruling::Allow { answer: Answer::Deny | Answer::Amend, .. } | Ruling::Choose(_),
-                Subject::Write | Subject::Request,
-            ) => Err(StoreError::NotOffered),
-            (Ruling::Allow { .. }, Subject::Request) => Ok(Vec::new()),
-            (Ruling::Allow { .. }, Subject::Write) => {
-                let shown = self.shown.is_none_or(|shown| items.iter().all(|item| item.digest == shown));
-                if shown { Ok(all()) } else { Err(StoreError::Conflict) }
-            }
-            // A standing yes must not grow out of a batch, and a plain yes does not say to how many.
-            (Ruling::Allow { .. }, Subject::Batch) => Err(StoreError::NotOffered),
-            (Ruling::Choose(Choice::All { seen }), Subject::Batch) if *seen != approval.items => {
-                Err(StoreError::Grown { now: approval.items })
-            }
-            (Ruling::Choose(Choice::All { .. }), Subject::Batch) => Ok(all()),
-            (Ruling::Choose(Choice::First(n)), Subject::Batch) => Ok((0..(*n).min(approval.items)).collect()),
-            (Ruling::Choose(Choice::These(chosen)), Subject::Batch) => {
-                let places = chosen.iter().map(|id| items.iter().find(|item| item.hold == *id).map(|item| item.place));
-                places.collect::<Option<Vec<_>>>().ok_or(StoreError::NotFound { what: "held write on this card" })
-            }
-        }
-    }
-
     fn settle<T: Tx>(
         &self,
         desk: &mut Desk<'_, T>,
@@ -350,9 +341,10 @@ impl Decision {
         let why = Why::because(self.by.clone(), &format!("channel.{}", self.channel));
         // The window of the longest-held write decides how long the yes lasts.
         let delay = items.iter().map(|(_, hold)| hold.delay).max().unwrap_or(Span::ZERO);
-        let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+        let (mut allowed, mut denied, mut covered) = (Vec::new(), Vec::new(), Vec::new());
         for (item, hold) in items {
             let goes = places.contains(&item.place);
+            covered.extend(goes.then_some(item.digest));
             desk.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
             // A write that was cancelled or is asked about elsewhere is no longer part of this question.
             if !awaits(&hold, approval.id) {
@@ -398,7 +390,7 @@ impl Decision {
             }
             None => ApprovalMove::Deny { by: self.by.clone(), at: now },
         };
-        let approval = shift(desk, approval, step, &why)?;
+        let approval = shift_covering(desk, approval, step, &why, &covered)?;
         if let Ruling::Reword(text) = &self.ruling {
             requests::reword(desk, approval.id, text);
         }
@@ -464,6 +456,8 @@ pub(crate) struct AskAgain<'a> {
     pub message: MessageId,
     pub code: &'a str,
     pub expiry: Span,
+    /// Why, in more than the code; may be empty.
+    pub reasons: &'a [AskReason],
 }
 
 impl AskAgain<'_> {
@@ -480,7 +474,7 @@ impl AskAgain<'_> {
             items: 0,
         };
         add_item(desk, &mut approval, hold.id, hold.action.digest());
-        insert(desk, &approval, self.code);
+        insert(desk, &approval, self.code, self.reasons);
         let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
         let message = Message { id: self.message, topic: "approval.asked".into(), severity: Severity::Action, body };
         outbox::put(desk, &message);

@@ -4,9 +4,10 @@
 //! for the message. Promise: an attempt is on record before anything is sent, so that whatever reached a person
 //! before a crash can still be answered, once; the same news twice is heard once.
 
+use sluice_core::approval::{Item, card_digest};
 use sluice_core::audit::Fact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, Span, Timestamp};
+use sluice_core::{Actor, ApprovalId, Digest, Span, Timestamp};
 
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
@@ -16,7 +17,8 @@ use crate::sql::{Row, Tx, params};
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT d.approval, d.channel, d.place, d.attempt, d.message, d.opened_at, d.sent_at, d.reminded_at, d.shown ",
+            "SELECT d.approval, d.channel, d.place, d.attempt, d.message, d.opened_at, d.sent_at, d.reminded_at, d.shown, ",
+            "d.items, d.card ",
             "FROM deliveries d ",
             $rest
         )
@@ -35,8 +37,8 @@ const UNANSWERED: &str = select!(
      AND d.sent_at <= ?2 AND d.reminded_at IS NULL ORDER BY d.sent_at LIMIT ?3"
 );
 const LATELY: &str = "SELECT COUNT(*) FROM deliveries WHERE channel = ?1 AND place = ?2 AND opened_at > ?3";
-const OPEN: &str = "INSERT INTO deliveries (approval, channel, place, attempt, secret, opened_at, shown) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending')";
+const OPEN: &str = "INSERT INTO deliveries (approval, channel, place, attempt, secret, opened_at, shown, items, card) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8)";
 const SENT: &str = "UPDATE deliveries SET message = ?5, sent_at = ?6, shown = 'pending' \
      WHERE approval = ?1 AND channel = ?2 AND place = ?3 AND attempt = ?4";
 const SHOWN: &str =
@@ -78,6 +80,19 @@ pub struct Delivery {
     pub reminded_at: Option<Timestamp>,
     /// Which state of the question it shows.
     pub shown: String,
+    /// How many writes of the question it shows, from the first; 0 where that was not kept.
+    pub items: u32,
+    /// Names those writes.
+    pub card: Option<Digest>,
+}
+
+impl Delivery {
+    /// How many of these writes the person was shown: none unless the letter showed exactly these.
+    #[must_use]
+    pub fn covers(&self, items: &[Item]) -> u32 {
+        let shown = items.iter().take(self.items as usize).map(|item| &item.digest);
+        if self.card == Some(card_digest(shown)) { self.items } else { 0 }
+    }
 }
 
 struct OpenDelivery {
@@ -94,7 +109,10 @@ impl UseCase for OpenDelivery {
         let same = |known: &&Delivery| known.channel == *channel && known.place == *place;
         let attempt = before.iter().filter(same).map(|known| known.attempt + 1).max().unwrap_or(0);
         let now = desk.now;
-        desk.write(OPEN, params![*approval, channel.as_str(), place.as_str(), attempt, self.secret.as_slice(), now]);
+        let (items, card) = (self.delivery.items, self.delivery.card);
+        let mut row = params![*approval, channel.as_str(), place.as_str(), attempt, self.secret.as_slice(), now];
+        row.extend(params![items, card]);
+        desk.write(OPEN, row);
         Ok(Delivery { attempt, opened_at: now, ..self.delivery.clone() })
     }
 }
@@ -241,7 +259,7 @@ impl UseCase for Hear {
 
 fn decode(row: Row) -> Result<Delivery, StoreError> {
     let mut row = row.of("deliveries");
-    Ok(Delivery {
+    let mut delivery = Delivery {
         approval: ApprovalId::from_bits(row.bits()?),
         channel: row.text()?,
         place: row.text()?,
@@ -251,7 +269,14 @@ fn decode(row: Row) -> Result<Delivery, StoreError> {
         sent_at: row.maybe_time()?,
         reminded_at: row.maybe_time()?,
         shown: row.text()?,
-    })
+        items: 0,
+        card: None,
+    };
+    delivery.items = row.maybe_int()?.and_then(|items| u32::try_from(items).ok()).unwrap_or(0);
+    let unreadable = row.impossible("a digest of an unknown form");
+    let card = row.maybe_blob()?;
+    delivery.card = card.map(|card| Digest::from_bytes(&card).ok_or(unreadable)).transpose()?;
+    Ok(delivery)
 }
 
 impl Store {
@@ -263,7 +288,8 @@ impl Store {
         self.submit(Take { id, attempts, until }).await
     }
 
-    /// Writes down that a question is about to be shown somewhere, with the hash of the secret it carries.
+    /// Writes down that a question is about to be shown somewhere with these writes, and the hash of the secret it
+    /// carries.
     ///
     /// # Errors
     /// When that cannot be recorded; nothing may be sent then.
@@ -273,6 +299,7 @@ impl Store {
         channel: &str,
         place: &str,
         secret: [u8; 32],
+        items: &[Item],
     ) -> Result<Delivery, StoreError> {
         let delivery = Delivery {
             approval,
@@ -284,6 +311,8 @@ impl Store {
             sent_at: None,
             reminded_at: None,
             shown: "pending".into(),
+            items: u32::try_from(items.len()).unwrap_or(u32::MAX),
+            card: Some(card_digest(items.iter().map(|item| &item.digest))),
         };
         self.submit(OpenDelivery { delivery, secret }).await
     }

@@ -292,7 +292,7 @@ impl Settle {
             Tier::Blocked => Err(StoreError::NotOffered),
             Tier::ApprovalRequired => {
                 let (approval, message) = (self.approval, self.message);
-                let again = AskAgain { approval, message, code: "hold.revived", expiry: self.expiry };
+                let again = AskAgain { approval, message, code: "hold.revived", expiry: self.expiry, reasons: &[] };
                 again.ask(desk, hold, self.by.clone())
             }
             Tier::Autonomous | Tier::Notify => {

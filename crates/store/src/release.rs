@@ -3,6 +3,7 @@
 //! Promise: intent is durable before an effect may leave, the result after; a claim that is no longer
 //! valid changes nothing; a freeze, a stricter policy or a lapsed yes stops a write at the last moment.
 
+use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState};
 use sluice_core::backoff;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Permit, Phase};
@@ -91,6 +92,8 @@ pub enum Recheck {
         code: String,
         /// How long they have.
         expiry: Span,
+        /// Why, as the rules say it now.
+        reasons: Vec<AskReason>,
     },
     /// It is forbidden now.
     Block {
@@ -176,12 +179,13 @@ impl Claims {
         }
         match &item.recheck {
             Recheck::Stands => {}
-            Recheck::Ask { code, expiry } => {
+            Recheck::Ask { code, expiry, reasons } => {
                 // The rules became stricter than the ones the yes was given under.
                 if let Some(approval) = consent {
                     approvals::take_back(desk, approval, &Why::because(desk.actor(), code))?;
                 }
-                let again = AskAgain { approval: item.approval, message: item.message, code, expiry: *expiry };
+                let (approval, message) = (item.approval, item.message);
+                let again = AskAgain { approval, message, code, expiry: *expiry, reasons };
                 return again.ask(desk, hold, desk.actor()).map(|hold| Claimed::Asked(hold.id, item.approval));
             }
             Recheck::Block { code } => {
@@ -210,7 +214,8 @@ impl Claims {
                         moved.push(approvals::shift(desk, approval, lapse, &why)?);
                     }
                     let (approval, message) = (item.approval, item.message);
-                    let again = AskAgain { approval, message, code: "approval.lapsed", expiry: self.expiry };
+                    let (code, expiry) = ("approval.lapsed", self.expiry);
+                    let again = AskAgain { approval, message, code, expiry, reasons: &[] };
                     return again.ask(desk, hold, desk.actor()).map(|hold| Claimed::Asked(hold.id, approval));
                 }
                 Err(other) => return Err(other),

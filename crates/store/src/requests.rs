@@ -196,7 +196,7 @@ impl NewRequest {
     fn ask<T: Tx>(&self, desk: &mut Desk<'_, T>, digest: Digest) -> Received {
         let state = ApprovalState::Pending { expires_at: desk.now + self.expiry };
         let approval = self.question(desk.now, state);
-        approvals::insert(desk, &approval, "approval.requested");
+        approvals::insert(desk, &approval, "approval.requested", &[]);
         self.file(desk, digest, None);
         let body = serde_json::json!({"approval": approval.id, "agent": &self.agent});
         let message = Message { id: self.message, topic: "approval.asked".into(), severity: Severity::Action, body };
@@ -214,7 +214,7 @@ impl NewRequest {
     ) -> Result<Received, StoreError> {
         let (now, by) = (desk.now, desk.actor());
         let approval = self.question(now, ApprovalState::Pending { expires_at: now + self.expiry });
-        approvals::insert(desk, &approval, "approval.requested");
+        approvals::insert(desk, &approval, "approval.requested", &[]);
         self.file(desk, digest, rule);
         let valid_until = now + approval::validity(Span::ZERO);
         let step = ApprovalMove::Approve { by: by.clone(), at: now, answer, valid_until };

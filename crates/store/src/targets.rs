@@ -11,7 +11,7 @@ use sluice_core::{AgentName, ApprovalId, CallId, HoldId};
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{Columns, Tx, params};
 
 const OBSERVE: &str = "INSERT INTO observations (session, id, seen_at, source, met) VALUES (?1, ?2, ?3, ?4, ?5)";
 const OBSERVED: &str = "SELECT source, met FROM observations WHERE session = ?1 ORDER BY id LIMIT 2000";
@@ -116,7 +116,11 @@ impl Query for Tainted {
 
 async fn of_hold<T: Tx>(tx: &mut T, hold: HoldId) -> Result<Vec<Traced>, StoreError> {
     let Some(row) = tx.rows(OF_HOLD, &params![hold]).await?.into_iter().next() else { return Ok(Vec::new()) };
-    let mut row = row.of("contents");
+    read(&mut row.of("contents"))
+}
+
+/// The column of a write's targets.
+pub(crate) fn read(row: &mut Columns) -> Result<Vec<Traced>, StoreError> {
     match row.maybe_text()? {
         None => Ok(Vec::new()),
         Some(text) => serde_json::from_str(&text).map_err(|_| row.impossible("targets that cannot be read")),

@@ -169,7 +169,7 @@ impl World {
 /// What a person called ana decides over the command line.
 #[must_use]
 pub fn decision(approval: ApprovalId, ruling: Ruling) -> Decision {
-    Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: None, allowance: None }
+    Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None }
 }
 
 /// A person.
@@ -219,6 +219,7 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         door: None,
         targets: Vec::new(),
         reason: None,
+        reasons: Vec::new(),
     }
 }
 

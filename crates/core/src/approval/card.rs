@@ -1,20 +1,25 @@
 //! The card: what a person is shown before they answer, rendered by us from the action itself.
 //!
-//! Takes actions or a client's own words, and how much room there is; gives text. Promise: whatever says who, where
-//! or how much is shown whole or the card says that it is not and cannot be approved here; nothing in it can hide,
-//! move or imitate a line of the card; what an agent wrote is quoted as such.
+//! Takes actions or a client's own words, and how much room there is; gives text. Promise: a card that can be approved
+//! shows every target with its origin and every argument that is not prose for people, whole; nothing in it can hide,
+//! move or imitate a line of the card; what an agent wrote is quoted as such; no reason is cut.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod batch;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::reason::AskReason;
 use crate::action::Action;
 use crate::policy::Origin;
 use crate::policy::reading::is_unsafe;
 use crate::target::Traced;
 
-/// Arguments that say who, where or how much. They are never cut.
+/// Arguments that say who, where or how much. They come first.
 const TARGETS: [&str; 22] = [
     "to",
     "cc",
@@ -39,24 +44,61 @@ const TARGETS: [&str; 22] = [
     "ids",
     "command",
 ];
-/// Longest other text that is shown whole, in characters.
+/// Longest prose that is shown whole where prose is cut, in characters.
 const LONG: usize = 700;
 /// How much of a longer one is shown from its front and its end.
 const FRONT: usize = 450;
 const END: usize = 150;
-/// Writes of a batch shown one by one.
-const SAMPLES: usize = 5;
-/// How much of an agent's reason is shown, in characters, and how many different ones of a batch.
-const REASON: usize = 600;
-const REASONS: usize = 3;
+/// A target is kept cut to this many characters; the argument beside it has the whole value.
+const KEPT_TARGET: usize = 500;
+
+/// How much a channel can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Most characters, as chats count them (UTF-16 units).
+    pub characters: usize,
+    /// Whether prose for people is shortened. Never where there is room for everything.
+    pub cuts_prose: bool,
+}
+
+impl Space {
+    /// A place that shows everything up to so many characters.
+    #[must_use]
+    pub const fn whole(characters: usize) -> Self {
+        Self { characters, cuts_prose: false }
+    }
+
+    /// A place that shortens prose for people.
+    #[must_use]
+    pub const fn short(characters: usize) -> Self {
+        Self { characters, cuts_prose: true }
+    }
+}
+
+/// One write, as a card shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct CardWrite<'a> {
+    /// What will be done.
+    pub action: &'a Action,
+    /// Its targets, and where each comes from.
+    pub targets: &'a [Traced],
+    /// Arguments that the manifest of the capability marks as prose for people. All others are shown whole.
+    pub prose: &'a [String],
+}
 
 /// What fits on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// The text.
     pub text: String,
-    /// Whether everything that says who, where or how much is on it.
+    /// Whether everything that has to be on it is on it. Only then can it be approved.
     pub whole: bool,
+}
+
+/// How long a text is, as chats count it.
+#[must_use]
+pub fn length(text: &str) -> usize {
+    text.encode_utf16().count()
 }
 
 /// One line with nothing invisible in it.
@@ -77,159 +119,141 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// One write of which nobody knows where its targets come from.
+/// One write or many, with the gateway's own reasons why a person is asked.
 #[must_use]
-pub fn write(action: &Action, room: usize) -> Shown {
-    sourced(action, &[], room)
+pub fn writes(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> Shown {
+    match list {
+        [one] => single(*one, why, space),
+        many => batch::many(many, why, space),
+    }
 }
 
 /// One write, and where each of its targets was first met.
-#[must_use]
-pub fn sourced(action: &Action, traced: &[Traced], room: usize) -> Shown {
+fn single(write: CardWrite<'_>, why: &[AskReason], space: Space) -> Shown {
+    let action = write.action;
     let mut text = format!("{}\n", visible(action.capability().as_str()));
+    because(&mut text, why);
     if let Some(account) = action.account() {
         let _ = writeln!(text, "account: {}", visible(account));
     }
     // Who and where come first: if something has to go, it is the end.
     let (targets, others): (Vec<_>, Vec<_>) = action.arguments().iter().partition(|(name, _)| is_target(name));
-    for (name, value) in &targets {
-        argument(&mut text, name, value, false);
+    for (name, value) in targets {
+        argument(&mut text, name, value);
     }
-    // What nobody asked for and nobody knows comes first: it is why a person is asked.
-    let mut traced: Vec<&Traced> = traced.iter().collect();
-    traced.sort_by_key(|target| std::cmp::Reverse(target.origin));
-    for target in traced {
-        let _ = writeln!(text, "{}", origin(target));
+    origins(&mut text, write.targets);
+    let (prose, whole): (Vec<_>, Vec<_>) = others.into_iter().partition(|(name, _)| is_prose(write.prose, name));
+    for (name, value) in whole {
+        argument(&mut text, name, value);
     }
-    let whole = text.chars().count() <= room;
-    for (name, value) in &others {
-        argument(&mut text, name, value, true);
+    for (name, value) in prose {
+        argument(&mut text, name, &if space.cuts_prose { shortened(value) } else { value.clone() });
     }
-    fit(text, room, whole)
+    fit(text, space)
 }
 
-/// Where one target comes from, on one line.
-#[must_use]
-pub fn origin(target: &Traced) -> String {
-    let words = match target.origin {
+/// The gateway's own reasons, each on its line.
+fn because(text: &mut String, why: &[AskReason]) {
+    for reason in why {
+        let _ = writeln!(text, "why you are asked: {}", reason.words());
+    }
+}
+
+/// Where each target comes from. What nobody asked for and nobody knows comes first: it is why a person is asked.
+fn origins<'a>(text: &mut String, targets: impl IntoIterator<Item = &'a Traced>) {
+    let distinct: BTreeSet<_> = targets
+        .into_iter()
+        .map(|target| (std::cmp::Reverse(target.origin), &target.argument, &target.value, &target.source))
+        .collect();
+    for (origin, argument, value, source) in distinct {
+        let _ = writeln!(text, "{}", origin_line(argument, value, origin.0, source.as_deref()));
+    }
+}
+
+fn origin_line(argument: &str, value: &str, origin: Origin, source: Option<&str>) -> String {
+    let words = match origin {
         Origin::Asked => "asked for in the task".to_owned(),
         Origin::Known => "known".to_owned(),
-        Origin::Seen => match &target.source {
+        Origin::Seen => match source {
             Some(source) => format!("SEEN in outside text ({})", visible(source)),
             None => "SEEN in outside text".to_owned(),
         },
         Origin::New => "NEW, met nowhere before".to_owned(),
     };
-    let value = if target.value.is_empty() { "(cannot be read)".to_owned() } else { visible(&target.value) };
-    format!("origin of {} {value}: {words}", visible(&target.argument))
+    let is_cut = value.ends_with('…') && value.chars().count() > KEPT_TARGET;
+    let value = match value {
+        "" => "(cannot be read)".to_owned(),
+        _ if is_cut => "(its whole value is on this card)".to_owned(),
+        value => visible(value),
+    };
+    format!("origin of {} {value}: {words}", visible(argument))
 }
 
-/// Many writes at once: how many, what is the same in all, what differs, and what stands out.
+/// What an agent says about why, behind a bar and marked as its own words, whole. Nothing where it says nothing.
 #[must_use]
-pub fn batch(actions: &[&Action], room: usize) -> Shown {
-    let mut text = String::new();
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for action in actions {
-        *kinds.entry(action.capability().as_str()).or_default() += 1;
-    }
-    let kinds: Vec<String> = kinds.iter().map(|(name, count)| format!("{count} x {}", visible(name))).collect();
-    let _ = writeln!(text, "{} writes at once: {}", actions.len(), kinds.join(", "));
-    let names: BTreeSet<&String> = actions.iter().flat_map(|action| action.arguments().keys()).collect();
-    let mut varying = Vec::new();
-    for name in names {
-        let values: Vec<Option<&Value>> = actions.iter().map(|action| action.arguments().get(name)).collect();
-        match values.first() {
-            Some(Some(value)) if values.iter().all(|other| *other == Some(*value)) => {
-                argument(&mut text, name, value, true);
-            }
-            _ => varying.push((name, values)),
-        }
-    }
-    for (name, values) in varying {
-        let distinct: BTreeSet<String> = values.iter().flatten().map(|value| plain(value)).collect();
-        let _ = writeln!(text, "{}: {} different", label(name), distinct.len());
-        for value in distinct.iter().take(SAMPLES) {
-            let _ = writeln!(text, "  - {}", cut(value));
-        }
-        if let Some(longest) = distinct.iter().skip(SAMPLES).max_by_key(|value| value.chars().count()) {
-            let _ = writeln!(text, "  - stands out by its length: {}", cut(longest));
-        }
-    }
-    let _ = writeln!(text, "every one of them: sluice approvals show");
-    fit(text, room, true)
-}
-
-/// What an agent says about why, behind a bar and marked as its own words. Nothing where it says nothing.
-///
-/// Shown below what will be done, never instead of it: a reason can be cut, and nobody has checked it.
-#[must_use]
-pub fn reasons(words: &[String], room: usize) -> String {
+pub fn reasons(words: &[String]) -> String {
     let said: BTreeSet<&str> = words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
     if said.is_empty() {
         return String::new();
     }
     let mut text = String::from("the agent says, and nobody has checked it:\n");
-    for (place, words) in said.iter().enumerate() {
-        if place == REASONS {
-            let _ = writeln!(text, "(and {} more)", said.len() - REASONS);
-            break;
-        }
-        let mut shown: String = words.chars().take(REASON).collect();
-        if shown.len() < words.len() {
-            shown.push('…');
-        }
-        quote(&mut text, &shown);
+    for words in said {
+        quote(&mut text, words);
     }
-    if text.chars().count() <= room { text } else { String::new() }
+    text
 }
 
 /// What is known of the things a write only names by their ids, behind a bar: the words are those of others. Lines that
-/// do not fit are counted.
+/// do not fit are counted, and then the card is not whole: an id alone tells nobody anything.
 #[must_use]
-pub fn described(lines: &[String], room: usize) -> String {
+pub fn described(lines: &[String], room: usize) -> Shown {
     if lines.is_empty() {
-        return String::new();
+        return Shown { text: String::new(), whole: true };
     }
+    let mut whole = true;
     let mut text = String::from("what it is about, in the words of others:\n");
     for (place, line) in lines.iter().enumerate() {
         let mut one = String::new();
         quote(&mut one, line);
         let more = format!("(and {} more)\n", lines.len() - place);
-        if text.chars().count() + one.chars().count() + more.chars().count() > room {
+        let is_last = place + 1 == lines.len();
+        let reserve = if is_last { 0 } else { length(&more) };
+        if length(&text) + length(&one) + reserve > room {
             text.push_str(&more);
+            whole = false;
             break;
         }
         text.push_str(&one);
     }
-    if text.chars().count() <= room { text } else { String::new() }
+    if length(&text) <= room { Shown { text, whole } } else { Shown { text: String::new(), whole: false } }
 }
 
 /// What a client wants to do by itself, in its own words.
 #[must_use]
-pub fn request(action_type: &str, title: &str, preview: &str, room: usize) -> Shown {
+pub fn request(action_type: &str, title: &str, preview: &str, space: Space) -> Shown {
     let mut text = format!("title: {}\nkind: {}\nin the client's own words:\n", visible(title), visible(action_type));
-    quote(&mut text, preview);
     // All of it says what will be done: nobody can tell which part matters.
-    let whole = text.chars().count() <= room;
-    fit(text, room, whole)
+    quote(&mut text, preview);
+    fit(text, space)
 }
 
 fn is_target(name: &str) -> bool {
     TARGETS.contains(&name.to_lowercase().as_str())
 }
 
-fn argument(text: &mut String, name: &str, value: &Value, may_cut: bool) {
+fn is_prose(prose: &[String], name: &str) -> bool {
+    prose.iter().any(|known| known == name)
+}
+
+fn argument(text: &mut String, name: &str, value: &Value) {
     let name = label(name);
     match value {
         Value::String(words) if words.contains('\n') => {
             let _ = writeln!(text, "{name}:");
-            let words = if may_cut { shorten(words) } else { words.clone() };
-            quote(text, &words);
+            quote(text, words);
         }
         value => {
-            let words = plain(value);
-            let words = if may_cut { shorten(&words) } else { words };
-            let _ = writeln!(text, "{name}: {words}");
+            let _ = writeln!(text, "{name}: {}", plain(value));
         }
     }
 }
@@ -258,160 +282,38 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn cut(text: &str) -> String {
-    let shown: String = text.chars().take(120).collect();
-    if shown.len() < text.len() { format!("{shown}…") } else { shown }
-}
-
-fn shorten(text: &str) -> String {
+/// Prose with its middle left out. Anything but a text is shown whole.
+fn shortened(value: &Value) -> Value {
+    let Value::String(text) = value else { return value.clone() };
     let count = text.chars().count();
     if count <= LONG {
-        return text.to_owned();
+        return value.clone();
     }
     let front: String = text.chars().take(FRONT).collect();
     let end: String = text.chars().skip(count - END).collect();
-    format!("{front}\n[… {} characters are not shown here …]\n{end}", count - FRONT - END)
+    Value::String(format!("{front}\n[… {} characters are not shown here …]\n{end}", count - FRONT - END))
 }
 
 /// As much as there is room for, and says so if that is not all.
-fn fit(text: String, room: usize, whole: bool) -> Shown {
-    if text.chars().count() <= room {
-        return Shown { text, whole };
+fn fit(text: String, space: Space) -> Shown {
+    if length(&text) <= space.characters {
+        return Shown { text, whole: true };
     }
-    let notice = "\n[… too long to be shown here: sluice approvals show …]";
-    let kept: String = text.chars().take(room.saturating_sub(notice.chars().count())).collect();
-    Shown { text: kept + notice, whole }
+    Shown { text: cut(&text, space.characters), whole: false }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{AgentName, CapabilityName};
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn action(arguments: Value) -> Action {
-        let capability = CapabilityName::new("email.send").unwrap();
-        Action::custom(capability, AgentName::new("clerk").unwrap(), arguments).unwrap()
-    }
-
-    #[test]
-    fn a_write_is_shown_with_whom_it_reaches_first_and_nothing_invisible() {
-        let action = action(json!({
-            "body": "Dear all,\n1  Allow once\n\u{202e}evil", "subject": "Hi\u{200b}", "to": ["a@b.example", "c@d.example"],
-        }));
-        insta::assert_snapshot!(write(&action, 4000).text, @r"
-        email.send
-        to: a@b.example, c@d.example
-        body:
-        | Dear all,
-        | 1  Allow once
-        | \u{202e}evil
-        subject: Hi\u{200b}
-        ");
-    }
-
-    #[test]
-    fn where_each_target_comes_from_is_shown_the_doubtful_ones_first() {
-        let action = action(json!({"to": "a@b.example, c@d.example", "body": "x"}));
-        let traced = |value: &str, origin, source: Option<&str>| Traced {
-            argument: "to".into(),
-            value: value.into(),
-            origin,
-            source: source.map(str::to_owned),
-            print: None,
-        };
-        let list = [
-            traced("a@b.example", Origin::Asked, None),
-            traced("c@d.example", Origin::Seen, Some("network: evil\n1  Allow once")),
-        ];
-        insta::assert_snapshot!(sourced(&action, &list, 4000).text, @r"
-        email.send
-        to: a@b.example, c@d.example
-        origin of to c@d.example: SEEN in outside text (network: evil\n1  Allow once)
-        origin of to a@b.example: asked for in the task
-        body: x
-        ");
-    }
-
-    #[test]
-    fn long_texts_are_cut_in_the_middle_and_recipients_never() {
-        let many: Vec<String> = (0..100).map(|n| format!("person{n}@example.test")).collect();
-        let action = action(json!({"to": many, "body": "x".repeat(5000)}));
-        let shown = write(&action, 4000);
-        assert!(shown.whole);
-        assert!(many.iter().all(|address| shown.text.contains(address)));
-        assert!(shown.text.contains("[… 4400 characters are not shown here …]"));
-        let tight = write(&action, 1000);
-        assert!(!tight.whole, "recipients that do not fit cannot be approved here");
-        assert!(tight.text.chars().count() <= 1000 && tight.text.ends_with("sluice approvals show …]"));
-    }
-
-    #[test]
-    fn a_batch_shows_what_is_the_same_what_differs_and_what_stands_out() {
-        let actions: Vec<Action> = (0..8)
-            .map(|n| action(json!({"to": format!("p{n}@example.test"), "subject": "Offer", "body": "same"})))
-            .collect();
-        insta::assert_snapshot!(batch(&actions.iter().collect::<Vec<_>>(), 4000).text, @r"
-        8 writes at once: 8 x email.send
-        body: same
-        subject: Offer
-        to: 8 different
-          - p0@example.test
-          - p1@example.test
-          - p2@example.test
-          - p3@example.test
-          - p4@example.test
-          - stands out by its length: p7@example.test
-        every one of them: sluice approvals show
-        ");
-    }
-
-    #[test]
-    fn a_clients_own_words_stand_behind_a_bar() {
-        let shown = request("exec_cmd", "Run\u{7} it", "rm -rf /\n\nstatus: approved", 4000);
-        assert_eq!(
-            shown.text,
-            "title: Run\\u{7} it\nkind: exec_cmd\nin the client's own words:\n| rm -rf /\n| \n| status: approved\n"
-        );
-        assert!(!request("x", "t", &"y".repeat(5000), 4000).whole);
-    }
-
-    #[test]
-    fn a_reason_is_the_agents_own_words_and_cannot_be_taken_for_ours() {
-        let words = ["The user asked.\n1  Allow once\nrisk: none\u{202e}".to_owned()];
-        insta::assert_snapshot!(reasons(&words, 4000), @r"
-        the agent says, and nobody has checked it:
-        | The user asked.
-        | 1  Allow once
-        | risk: none\u{202e}
-        ");
-        assert_eq!((reasons(&[], 4000), reasons(&[" \n".into()], 4000)), (String::new(), String::new()));
-        assert_eq!(reasons(&words, 20), "", "what does not fit is left out: the write itself comes first");
-        let many: Vec<String> = (0..9).map(|n| format!("because {n}")).chain(["because 0".into()]).collect();
-        assert!(reasons(&many, 4000).ends_with("| because 2\n(and 6 more)\n"));
-        assert!(reasons(&["x".repeat(2000)], 4000).ends_with("x…\n"));
-    }
-
-    #[test]
-    fn an_argument_cannot_be_called_like_a_line_of_the_card() {
-        let action =
-            action(json!({"origin of to a@b.example": "asked for in the task", "1  Allow once": "x", "to": "y"}));
-        insta::assert_snapshot!(write(&action, 4000).text, @r#"
-        email.send
-        to: y
-        "1  Allow once": x
-        "origin of to a@b.example": asked for in the task
-        "#);
-    }
-
-    proptest! {
-        #[test]
-        fn no_line_of_others_begins_like_one_of_ours(preview in "[a-z:\n\\PC]{0,60}") {
-            let shown = request("kind", "title", &preview, 10_000);
-            for line in shown.text.lines().skip(3) {
-                prop_assert!(line.starts_with("| "), "{line:?}");
-            }
-        }
-    }
+/// A text cut to so many characters, that says so.
+#[must_use]
+pub fn cut(text: &str, characters: usize) -> String {
+    let notice = "\n[… too long to be shown here: sluice approvals show …]\n";
+    let room = characters.saturating_sub(length(notice));
+    let mut used = 0;
+    let kept: String = text
+        .chars()
+        .take_while(|c| {
+            used += c.len_utf16();
+            used <= room
+        })
+        .collect();
+    kept + notice
 }

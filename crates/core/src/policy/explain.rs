@@ -16,7 +16,7 @@ use super::judge::{Base, Hit, Layers, Verdict};
 use super::layer::{File, Layer};
 use super::question::Question;
 use super::rule::Rule;
-use super::suggest::escape;
+use crate::approval::card::visible;
 use crate::tier::Tier;
 
 /// A verdict with everything that led to it.
@@ -144,7 +144,7 @@ impl Policy {
             tier: verdict.tier,
             base: verdict.base,
             decided_by: decided.map(|rule| self.location(rule)),
-            reason: decided.and_then(|rule| self.rule(rule)).and_then(|rule| rule.reason.as_deref()).map(escape),
+            reason: decided.and_then(|rule| self.rule(rule)).and_then(|rule| rule.reason.as_deref()).map(visible),
             layers: vec![agent_line, org_line, system_line],
             escalations: self.escalations(&verdict),
             policy_version: self.version.clone(),
@@ -231,7 +231,7 @@ fn rule_line(rule: &Rule, held: Held, facts: &Facts<'_>) -> RuleLine {
             Held::No => RuleState::Skipped,
             Held::Broken(_) => RuleState::Error,
         },
-        reason: rule.reason.as_deref().map(escape),
+        reason: rule.reason.as_deref().map(visible),
         conditions: conditions.collect(),
         rate: None,
     }

@@ -39,6 +39,8 @@ pub struct Letter {
     pub secret: String,
     /// Why what is asked about is not in it: ids, lengths and hashes of what was found.
     pub withheld: Option<String>,
+    /// Whether it can be approved by answering it.
+    pub can_approve: bool,
 }
 
 impl Letter {
@@ -46,7 +48,8 @@ impl Letter {
     #[must_use]
     pub fn with_link(mut self, link: Option<&str>) -> Self {
         if let Some(link) = link {
-            self.text.push_str(&format!("\nOr look at it and answer on a page: {link}"));
+            let words = if self.can_approve { "Or look at it and answer on a page" } else { "Open to review" };
+            self.text.push_str(&format!("\n{words}: {link}"));
         }
         self
     }
@@ -68,7 +71,7 @@ pub fn letter(
     secret: String,
 ) -> Letter {
     let approval = &question.card.approval;
-    let inside = shown::of(gw, question, room.saturating_sub(shown::FRAME));
+    let inside = shown::of(gw, question, shown::in_letter(room));
     let risk = question.risk();
     let allowed = inside.allows() && risk.rank() <= ceiling.rank();
     let title = format!("Approve? {}", inside.title);
@@ -93,19 +96,29 @@ pub fn letter(
         text.push_str("This cannot be approved here: the risk is above what this channel may. Decide with `sluice approvals`, or deny here with 3.");
     } else {
         text.push_str(
-            "This cannot be approved here: not all of it fits. Decide with `sluice approvals`, or deny here with 3.",
+            "This cannot be approved here: not all of it fits. Open to review with `sluice approvals show`, or deny here with 3.",
         );
     }
     text.push_str("\nReply `freeze` to stop this agent, `freeze all` to stop everything.");
     let buttons = buttons(question, allowed);
-    Letter { approval: approval.id, place: place.to_owned(), title, text, buttons, secret, withheld: inside.withheld }
+    Letter {
+        approval: approval.id,
+        place: place.to_owned(),
+        title,
+        text,
+        buttons,
+        secret,
+        withheld: inside.withheld,
+        can_approve: allowed,
+    }
 }
 
 fn until(at: Timestamp) -> String {
     at.to_string()
 }
 
-fn menu(question: &Question) -> String {
+/// What can be answered.
+pub(super) fn menu(question: &Question) -> String {
     match question.form() {
         Form::Menu if question.can_stand() => voice::menu(Form::Menu),
         Form::Menu => {

@@ -248,7 +248,7 @@ impl Telegram {
 
     /// What a person means, and what they are told, if anything.
     async fn answer(&self, gw: &Gateway, delivery: &Delivery, by: Actor, words: &str) -> Result<Option<String>, Fault> {
-        let question = Question::read(gw, delivery.approval).await?;
+        let question = Question::read(gw, delivery.approval).await?.seen_in(delivery);
         let approval = &question.card.approval;
         // Stopping is never too late.
         if voice::stop(words).is_none() {

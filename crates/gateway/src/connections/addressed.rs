@@ -13,8 +13,6 @@ use sluice_store::replica::{Reader, Replica};
 
 use super::mail::{text, unavailable, wrong};
 
-/// Messages that are described on one card.
-const MOST: usize = 20;
 /// Longest description of one, in characters.
 const LONGEST: usize = 240;
 
@@ -94,11 +92,8 @@ pub(super) fn described(copy: &Replica, action: &Action) -> Vec<String> {
     let arguments = action.arguments();
     let many = arguments.get("message_ids").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let ids: Vec<&str> = arguments.get("message_id").and_then(Value::as_str).into_iter().chain(many).collect();
-    let mut lines: Vec<String> = ids.iter().take(MOST).map(|id| line(copy, id)).collect();
-    if ids.len() > MOST {
-        lines.push(format!("(and {} more)", ids.len() - MOST));
-    }
-    lines
+    // All of them: whoever approves a delete of many sees what each of them is.
+    ids.iter().map(|id| line(copy, id)).collect()
 }
 
 fn line(copy: &Replica, id: &str) -> String {

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use sha2::Sha256;
+use sluice_core::approval::card_digest;
 use sluice_core::approval::voice::{self, Meaning};
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::Code;
@@ -141,8 +142,8 @@ impl Opened {
         }
         let approvals = &gw.config.approvals;
         let (channel, ceiling) = match link.channel.as_str() {
-            telegram::NAME => ("telegram.page", approvals.telegram_ceiling),
-            email::NAME => ("email.page", approvals.email_ceiling),
+            telegram::NAME => (shown::TELEGRAM_PAGE, approvals.telegram_ceiling),
+            email::NAME => (shown::EMAIL_PAGE, approvals.email_ceiling),
             _ => return Err(unknown()),
         };
         let question = Question::read(gw, link.approval).await?;
@@ -159,7 +160,8 @@ impl Opened {
     fn proof(&self, at: Timestamp) -> Option<String> {
         let approval = &self.question.card.approval;
         let mut mac = Hmac::<Sha256>::new_from_slice(self.token.as_bytes()).ok()?;
-        let shown = format!("{}\n{}\n{}", self.sight.title, self.sight.text, approval.items);
+        let card = card_digest(self.question.card.items.iter().map(|item| &item.digest));
+        let shown = format!("{}\n{}\n{}\n{card}", self.sight.title, self.sight.text, approval.items);
         mac.update(format!("sluice page\n{}\n{}\n{shown}", approval.id, at.as_millis()).as_bytes());
         Some(format!("{}.{}", at.as_millis(), URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())))
     }

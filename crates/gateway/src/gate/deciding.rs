@@ -2,19 +2,21 @@
 //!
 //! Takes who speaks, over which channel, and what they mean; gives how it went. Promise: every channel decides here
 //! and nowhere else, so that each answer meets the same checks: who may, how much this channel may, whether a second
-//! person is needed, and what the question still offers. Late answers are told who decided and when.
+//! person is needed, and what the question still offers. A yes covers the digests that were shown and no others. Late
+//! answers are told who decided and when.
 
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
+use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::reply::Reply;
 use sluice_core::approval::voice::{Form, Meaning, Stop};
 use sluice_core::approval::{Answer, Approval, ApprovalState, Subject};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
-use sluice_core::ids::{AllowanceId, RuleId};
+use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::target::Traced;
 use sluice_core::{Actor, ApprovalId, Digest, HoldId, Span};
-use sluice_store::{Card, Choice, Decided, Decision, Filed, Joint, Ruling};
+use sluice_store::{Card, Choice, Decided, Decision, Delivery, Filed, Joint, Ruling, WriteContents};
 
 use crate::channels::shown;
 use crate::config::Risk;
@@ -22,8 +24,6 @@ use crate::{Gateway, No};
 
 /// How long a yes for a session lasts, and how often it answers, for calls through our own doors.
 const SESSION: (Span, u32) = (Span::from_hours(1), 20);
-/// Most writes of a batch whose reasons are looked up.
-const REASONS: usize = 20;
 /// How long a standing yes lasts there.
 const ALWAYS: Span = Span::from_hours(30 * 24);
 
@@ -74,8 +74,14 @@ pub struct Question {
     pub filed: Option<Filed>,
     /// Where the targets of a single write come from.
     pub targets: Vec<Traced>,
-    /// Why the agent wants it, in its own words; of a batch, those of its first writes.
+    /// Why the agent wants it, in its own words.
     pub reasons: Vec<String>,
+    /// What is kept of each write beside its action, in the order of the card.
+    pub contents: Vec<WriteContents>,
+    /// Why a person is asked, as it was when the question was put.
+    pub why: Vec<AskReason>,
+    /// How many of its writes the answered letter showed; everything if the answer comes from no letter.
+    pub shown: Option<u32>,
 }
 
 impl Question {
@@ -95,15 +101,27 @@ impl Question {
             Subject::Request => store.requested(id).await?,
             Subject::Write | Subject::Batch => None,
         };
-        let targets = match holds.as_slice() {
-            [one] => store.targets_of(one.id).await?,
+        let contents = store.question_contents(id).await?;
+        let targets = match contents.as_slice() {
+            [one] => one.targets.clone(),
             _ => Vec::new(),
         };
-        let mut reasons = Vec::new();
-        for hold in holds.iter().take(REASONS) {
-            reasons.extend(store.reason_of(hold.id).await?);
-        }
-        Ok(Self { card, holds, filed, targets, reasons })
+        let reasons = contents.iter().filter_map(|one| one.reason.clone()).collect();
+        let why = store.asked_because(id).await?;
+        Ok(Self { card, holds, filed, targets, reasons, contents, why, shown: None })
+    }
+
+    /// The question as somebody answers it who got this letter.
+    #[must_use]
+    pub fn seen_in(mut self, letter: &Delivery) -> Self {
+        self.shown = Some(letter.covers(&self.card.items));
+        self
+    }
+
+    /// The digests of the writes that whoever answers was shown.
+    fn shown_digests(&self) -> Vec<Digest> {
+        let most = self.shown.map_or(usize::MAX, |shown| shown as usize);
+        self.card.items.iter().take(most).map(|item| item.digest).collect()
     }
 
     /// What kind of answer it takes.
@@ -154,6 +172,12 @@ const fn of_class(class: EffectClass) -> Risk {
 /// When this person or channel may not, the question does not offer it, or it cannot be recorded.
 pub async fn decide(gw: &Gateway, voice: &Voice, question: &Question, meaning: Meaning) -> Result<Heard, No> {
     let approval = &question.card.approval;
+    if let Some(no) = changed_since(question, &meaning) {
+        // The person sees the question as it is now, and can answer that.
+        gw.store.show_again(approval.id, MessageId::mint(gw.ids.as_ref())).await?;
+        gw.letters.notify_one();
+        return Err(no);
+    }
     let ruling = match meaning {
         Meaning::Freeze(stop) => return freeze(gw, voice, approval, stop).await,
         Meaning::All { seen } => Ruling::Choose(Choice::All { seen }),
@@ -161,7 +185,22 @@ pub async fn decide(gw: &Gateway, voice: &Voice, question: &Question, meaning: M
         Meaning::Choice(words) => Ruling::Allow { answer: Answer::Note, note: Some(words) },
         Meaning::Menu(reply) => ruling_of(approval.subject, reply)?,
     };
-    rule(gw, voice, question, ruling, None).await
+    rule(gw, voice, question, ruling, Vec::new()).await
+}
+
+/// A refusal, if a yes would cover writes that the answered letter did not show. A no always counts.
+fn changed_since(question: &Question, meaning: &Meaning) -> Option<No> {
+    let (shown, items) = (question.shown?, question.card.approval.items);
+    let wanted = match meaning {
+        Meaning::Freeze(_) | Meaning::Menu(Reply::Deny) => 0,
+        Meaning::First(n) => *n,
+        Meaning::All { .. } | Meaning::Menu(_) | Meaning::Choice(_) => items,
+    };
+    let text = format!(
+        "the question covers {items} writes now, and the message you answered showed {shown} of them; a new message \
+         with all of them follows; 3 still denies"
+    );
+    (wanted > shown).then(|| No::saying(Code::ApprovalGrown, &text))
 }
 
 fn ruling_of(subject: Subject, reply: Reply) -> Result<Ruling, No> {
@@ -191,7 +230,7 @@ pub async fn rule(
     voice: &Voice,
     question: &Question,
     ruling: Ruling,
-    shown: Option<Digest>,
+    named: Vec<Digest>,
 ) -> Result<Heard, No> {
     let approval = &question.card.approval;
     let denies = matches!(ruling, Ruling::Deny { .. });
@@ -205,11 +244,8 @@ pub async fn rule(
         }
         _ => None,
     };
-    // Where no digest was named, the one that was shown is the one we rendered.
-    let shown = shown.or_else(|| match (approval.subject, question.holds.as_slice()) {
-        (Subject::Write, [hold]) => Some(hold.action.digest()),
-        _ => None,
-    });
+    // Where no digests were named, those that were shown are those we rendered.
+    let shown = if named.is_empty() { question.shown_digests() } else { named };
     let need = if gw.config.approvals.two_people.at(question.risk()) { 2 } else { 1 };
     let decision = Decision {
         approval: approval.id,
@@ -263,7 +299,7 @@ fn may(gw: &Gateway, voice: &Voice, question: &Question) -> Result<(), No> {
         ));
     }
     // SECURITY: nobody says yes over a channel that did not show them to what.
-    if !shown::of(gw, question, shown::room(voice.channel)).allows() {
+    if !shown::of(gw, question, shown::space(voice.channel)).allows() {
         return refuse("this could not be shown whole here; look and decide with `sluice approvals`, or deny here");
     }
     Ok(())

@@ -198,20 +198,34 @@ impl Outbox {
         if !question.card.approval.state.is_open() || question.card.approval.is_over(gw.now()) {
             return Ok(None);
         }
+        // Somebody answered a letter that shows fewer writes than the question covers now.
+        let again = message.body.get("again").and_then(serde_json::Value::as_bool) == Some(true);
+        let least = if again { question.card.approval.items } else { 0 };
         let mut later = None;
         for target in self.asked(gw, &question) {
-            if let Some(pause) = self.show(gw, &question, &target, attempts).await? {
+            if let Some(pause) = self.show(gw, &question, &target, (attempts, least)).await? {
                 later = Some(later.map_or(pause, |known: Span| known.min(pause)));
             }
         }
         Ok(later)
     }
 
-    /// Shows a question at one place, unless it was shown there. Gives how long to wait if that is not possible now.
-    async fn show(&self, gw: &Gateway, question: &Question, target: &Target, tries: u32) -> Result<Option<Span>, No> {
+    /// Shows a question at one place, unless it was shown there with at least so many of its writes. Gives how long to
+    /// wait if that is not possible now.
+    async fn show(
+        &self,
+        gw: &Gateway,
+        question: &Question,
+        target: &Target,
+        (tries, least): (u32, u32),
+    ) -> Result<Option<Span>, No> {
         let Some(channel) = self.channels.get(target.channel) else { return Ok(None) };
         let (id, name) = (question.card.approval.id, channel.name());
-        let here = |known: &Delivery| known.channel == name && known.place == target.place && known.message.is_some();
+        let items = &question.card.items;
+        let here = |known: &Delivery| {
+            let is_sent = known.channel == name && known.place == target.place && known.message.is_some();
+            is_sent && (least == 0 || known.covers(items) >= least)
+        };
         if gw.store.deliveries(id).await?.iter().any(here) {
             return Ok(None);
         }
@@ -221,7 +235,7 @@ impl Outbox {
         let ceiling = ceiling(gw, name);
         let secret = secret(gw);
         // On record first: if we are killed after sending, whoever got the letter can still answer it.
-        let delivery = gw.store.open_delivery(id, name, &target.place, hash(&secret)).await?;
+        let delivery = gw.store.open_delivery(id, name, &target.place, hash(&secret), items).await?;
         let letter = letter::letter(gw, question, &target.place, (channel.room(), ceiling), secret);
         if let Some(findings) = &letter.withheld {
             gw.store.withheld(id, name, findings.clone()).await?;
@@ -362,7 +376,7 @@ impl Outbox {
             }
             let question = Question::read(gw, open.id).await?;
             for target in &targets {
-                self.show(gw, &question, target, 1).await?;
+                self.show(gw, &question, target, (1, 0)).await?;
             }
         }
         Ok(())

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::approval::Subject;
+use sluice_core::approval::reason::AskReason;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
 use sluice_core::timekeeping::{Reading, Watch};
@@ -253,15 +255,24 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
         gw.keyring.refresh(&gw.store).await?;
     }
     // Taking something back was asked for by a person, who is not subject to the rules for agents.
-    let stricter = match hold.reverses {
-        Some(_) => None,
+    let (stricter, reasons) = match hold.reverses {
+        Some(_) => (None, Vec::new()),
         // It was on its way in while its agent was removed.
-        None if !gw.keyring.knows(hold.agent()) => Some(Tier::Blocked),
-        None => policy::stricter(hold, &policy::look_again(gw, hold).await?),
+        None if !gw.keyring.knows(hold.agent()) => (Some(Tier::Blocked), Vec::new()),
+        None => {
+            let opinion = policy::look_again(gw, hold).await?;
+            let asks = opinion.asks_alone() && is_approved_with_others(gw, hold).await?;
+            let asks = asks.then_some(Tier::ApprovalRequired);
+            (policy::stricter(hold, &opinion).or(asks), opinion.reasons)
+        }
     };
     let recheck = match stricter {
         Some(Tier::Blocked) => Recheck::Block { code: "policy.blocked".into() },
-        Some(_) => Recheck::Ask { code: "policy.stricter".into(), expiry: gw.config.approvals.expiry },
+        Some(_) => {
+            let stricter = AskReason::new("policy.stricter");
+            let reasons = std::iter::once(stricter).chain(reasons).collect();
+            Recheck::Ask { code: "policy.stricter".into(), expiry: gw.config.approvals.expiry, reasons }
+        }
         None => Recheck::Stands,
     };
     Ok(ClaimItem {
@@ -271,6 +282,12 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
         approval: ApprovalId::mint(gw.ids.as_ref()),
         message: MessageId::mint(gw.ids.as_ref()),
     })
+}
+
+/// Whether the yes to a write was one to many at once: it answers the batch window and nothing else.
+async fn is_approved_with_others(gw: &Gateway, hold: &Hold) -> Result<bool, No> {
+    let Some(consent) = hold.consent else { return Ok(false) };
+    Ok(gw.store.approval(consent).await?.is_some_and(|card| card.approval.subject == Subject::Batch))
 }
 
 impl Pace {

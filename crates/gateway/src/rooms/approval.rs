@@ -5,6 +5,7 @@
 //! only, never an escalation.
 
 use sluice_core::approval::allowance::{self, Asked as About, Asker, Session};
+use sluice_core::approval::reason::AskReason;
 use sluice_core::capability::Effect;
 use sluice_core::ids::AllowanceId;
 use sluice_core::target::Traced;
@@ -76,6 +77,9 @@ impl Asked {
     }
     pub fn policy(&self) -> &str {
         self.judged.policy()
+    }
+    pub fn reasons(&self) -> &[AskReason] {
+        self.judged.reasons()
     }
     pub fn rule(&self) -> Option<&str> {
         self.judged.rule()

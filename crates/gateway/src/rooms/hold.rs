@@ -123,6 +123,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         door: Some(known.door()),
         targets: asked.targets().to_vec(),
         reason: known.wish().reason.clone(),
+        reasons: asked.reasons().to_vec(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sluice_core::approval::allowance::{Escalation, Why};
+use sluice_core::approval::reason::AskReason;
 use sluice_core::batch::Window;
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
@@ -33,6 +34,7 @@ pub struct Judged {
     rule: Option<String>,
     rates: Vec<Rate>,
     why: Vec<Why>,
+    reasons: Vec<AskReason>,
 }
 
 /// What policy says to an action now.
@@ -48,6 +50,8 @@ pub struct Opinion {
     pub rates: Vec<Rate>,
     /// Why a person is needed, if one is.
     pub why: Vec<Why>,
+    /// The same for people: which rule, in its author's words.
+    pub reasons: Vec<AskReason>,
 }
 
 /// Judges a call.
@@ -60,7 +64,7 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
     let seen = writes.then(|| origins(sourced.targets()));
     let opinion = opinion(gw, sourced.checked().action(), session, (writes, seen)).await?;
     let (checked, targets) = sourced.into_parts();
-    let Opinion { policy, verdict, tier, rates, why } = opinion;
+    let Opinion { policy, verdict, tier, rates, why, reasons } = opinion;
     let rule = verdict.decided_by().map(|rule| policy.location(rule));
     if tier == Tier::Blocked {
         let mut words =
@@ -74,7 +78,7 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
         no.wanted = Some(Box::new(Wanted::new(checked.action().clone(), &targets)));
         return Err(no);
     }
-    Ok(Judged { checked, targets, policy, tier, rule, rates, why })
+    Ok(Judged { checked, targets, policy, tier, rule, rates, why, reasons })
 }
 
 /// Asks the policy in force about an action, counters and taint included. Where the targets come from is found out if
@@ -123,6 +127,7 @@ pub async fn opinion(
         policy.judge(&question)
     };
     let why = why(&verdict, tainted && writes);
+    let reasons = reasons(&policy, &verdict, tainted && writes);
     let tier = if tainted && writes { verdict.tier.raise(Tier::ApprovalRequired) } else { verdict.tier };
     // Looked at again where it is counted: another call may take the last place meanwhile.
     let rates = limits.into_iter().map(|(key, window, on_exceed)| {
@@ -130,7 +135,7 @@ pub async fn opinion(
         Rate { rule: key.to_string(), window, on_exceed: fits.then_some(on_exceed) }
     });
     let rates = rates.collect();
-    Ok(Opinion { policy, verdict, tier, rates, why })
+    Ok(Opinion { policy, verdict, tier, rates, why, reasons })
 }
 
 /// Policy's second look at a held write, just before it leaves.
@@ -175,6 +180,29 @@ fn why(verdict: &Verdict, taint: bool) -> Vec<Why> {
     found
 }
 
+/// The same for people, with each rule by its place and in its author's words.
+fn reasons(policy: &Policy, verdict: &Verdict, taint: bool) -> Vec<AskReason> {
+    let named = |code: &str, rule| AskReason::new(code).with_rule(policy.location(rule));
+    let mut found: Vec<AskReason> = verdict
+        .reasons()
+        .filter_map(|reason| match reason {
+            Reason::Rule(_, rule, tier) if tier >= Tier::ApprovalRequired => {
+                let words = policy.rule(rule).and_then(|rule| rule.reason.as_deref());
+                Some(words.iter().fold(named("policy.rule", rule), |reason, words| reason.with_text(*words)))
+            }
+            Reason::Default(tier) if tier >= Tier::ApprovalRequired => Some(AskReason::new("policy.default")),
+            Reason::Rule(..) | Reason::Default(_) => None,
+            Reason::Rate(rule, _) => Some(named("policy.rate_limit", rule)),
+            Reason::Broken(rule) => Some(named("policy.evaluation", rule)),
+            Reason::Unknown => Some(AskReason::new("policy.unknown")),
+        })
+        .collect();
+    if taint {
+        found.push(AskReason::new("session.tainted"));
+    }
+    found
+}
+
 /// Counts read beforehand: policy asks without waiting.
 struct Counted(HashMap<RateKey, u64>);
 
@@ -207,13 +235,32 @@ impl Judged {
     pub(crate) fn why(&self) -> &[Why] {
         &self.why
     }
+    /// Why a person is asked, for people.
+    pub(crate) fn reasons(&self) -> &[AskReason] {
+        &self.reasons
+    }
     /// A person is asked, for a reason no standing yes answers.
     pub(crate) fn escalate(&mut self, reason: Escalation) {
         self.tier = self.tier.raise(Tier::ApprovalRequired);
+        self.reasons.push(AskReason::new(match reason {
+            Escalation::RateLimit => "policy.rate_limit",
+            Escalation::Taint => "session.tainted",
+            Escalation::Findings => "leak.findings",
+            Escalation::Evaluation => "policy.evaluation",
+        }));
         self.why.push(Why::Escalation(reason));
     }
     pub(crate) fn into_checked(self) -> Checked {
         self.checked
+    }
+}
+
+impl Opinion {
+    /// Whether a person is asked for a reason that a yes to many writes at once does not answer.
+    #[must_use]
+    pub fn asks_alone(&self) -> bool {
+        let rate = Why::Escalation(Escalation::RateLimit);
+        self.tier == Tier::ApprovalRequired && self.why.iter().any(|why| *why != rate)
     }
 }
 

@@ -182,6 +182,7 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         door: None,
         targets: Vec::new(),
         reason: None,
+        reasons: Vec::new(),
     };
     match gw.store.admit(admission).await? {
         Admitted::Held { hold, .. } => {

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod canaries;
+mod cards;
 mod crashes;
 mod damage;
 mod dead;

@@ -119,7 +119,7 @@ fn held() -> Plan {
 
 async fn decide(open: &Open, approval: &str, ruling: Ruling) {
     let approval = approval.parse().unwrap();
-    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: None, allowance: None };
+    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: Vec::new(), allowance: None };
     open.house.gw.store.decide(decision).await.unwrap();
 }
 

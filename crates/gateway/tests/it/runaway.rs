@@ -31,8 +31,14 @@ async fn decide(house: &House, ruling: Ruling) -> Decided {
     let open = house.gw.store.open_approvals(10).await.unwrap();
     assert_eq!(open.len(), 1, "one card");
     assert_eq!(open[0].items, 1000, "the first five were pulled back");
-    let decision =
-        Decision { approval: open[0].id, by: ana(), channel: "test".into(), ruling, shown: None, allowance: None };
+    let decision = Decision {
+        approval: open[0].id,
+        by: ana(),
+        channel: "test".into(),
+        ruling,
+        shown: Vec::new(),
+        allowance: None,
+    };
     house.gw.store.decide(decision).await.unwrap()
 }
 

@@ -120,7 +120,7 @@ async fn what_a_person_approved_once_is_known_for_that_agent_but_no_amount_is() 
     let question = Question::read(&house.gw, approval).await.unwrap();
     let voice = Voice { by: ana(), channel: "test", ceiling: None };
     let ruling = Ruling::Allow { answer: Yes::Once, note: None };
-    deciding::rule(&house.gw, &voice, &question, ruling, None).await.unwrap();
+    deciding::rule(&house.gw, &voice, &question, ruling, Vec::new()).await.unwrap();
     assert!(matches!(check(&house, session, "pay", pay(50)).await, Answer::Allowed { .. }));
     held(&check(&house, session, "pay", pay(51)).await);
     let traced = house.gw.store.known_targets(sluice_core::AgentName::new("other").unwrap(), vec!["x".into()]).await;

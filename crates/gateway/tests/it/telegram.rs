@@ -247,11 +247,18 @@ pub(crate) struct World {
 }
 
 pub(crate) const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n";
+/// Writes wait a while, so that the batch window finds them.
+const SLOWLY: &str = "holds: {delays: {\"filesystem.*\": 30s}}\n";
 pub(crate) const ASKS: &str = "rules: [{capability: \"filesystem.*\", tier: approval_required}]\n";
 
 impl World {
     pub(crate) async fn new(approvals: &str) -> Self {
-        let plan = Plan { config: approvals.into(), agent: ASKS.into(), ..Plan::default() };
+        Self::under(approvals, ASKS).await
+    }
+
+    /// With these rules for the agent.
+    pub(crate) async fn under(approvals: &str, rules: &str) -> Self {
+        let plan = Plan { config: approvals.into(), agent: rules.into(), ..Plan::default() };
         let house = House::new(plan).await;
         let service = Service::start().await;
         let file = house.folder.path().join("token");
@@ -509,7 +516,10 @@ async fn more_questions_than_one_can_read_are_folded() {
 
 #[tokio::test]
 async fn a_batch_is_one_message_and_is_answered_with_how_much_of_it() {
-    let world = World::new(&format!("{PEOPLE}batch: {{services: {{filesystem: {{limit: 2, window: 10m}}}}}}\n")).await;
+    let config = format!("{PEOPLE}batch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n{SLOWLY}");
+    let world = World::under(&config, "rules: []\n").await;
+    let arguments = json!({"path": world.house.path("first"), "content": "hello"});
+    world.house.call("filesystem.write", arguments).await.unwrap();
     let mut ids = Vec::new();
     for n in 0..6 {
         ids.push(world.ask(&format!("f{n}")).await);
@@ -532,10 +542,12 @@ async fn a_batch_is_one_message_and_is_answered_with_how_much_of_it() {
 
 #[tokio::test]
 async fn what_is_above_the_channels_ceiling_has_no_yes_here() {
-    let world = World::new(&format!(
-        "{PEOPLE}  telegram_ceiling: low\nbatch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n"
-    ))
-    .await;
+    let config = format!(
+        "{PEOPLE}  telegram_ceiling: low\nbatch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n{SLOWLY}"
+    );
+    let world = World::under(&config, "rules: []\n").await;
+    let arguments = json!({"path": world.house.path("first"), "content": "hello"});
+    world.house.call("filesystem.write", arguments).await.unwrap();
     let mut card = String::new();
     for n in 0..4 {
         card = world.ask(&format!("f{n}")).await;

@@ -139,7 +139,7 @@ async fn a_check_never_executes_what_it_allows() {
         by: ana(),
         channel: "test".into(),
         ruling: sluice_store::Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None },
-        shown: None,
+        shown: Vec::new(),
         allowance: None,
     };
     house.gw.store.decide(decision).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_read_that_needs_a_person_is_answered_after_their_yes() {
         by: ana(),
         channel: "test".into(),
         ruling: sluice_store::Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None },
-        shown: None,
+        shown: Vec::new(),
         allowance: None,
     };
     house.gw.store.decide(decision).await.unwrap();

@@ -119,7 +119,7 @@ impl Approvals {
             }
             Verb::Show { id, json } => {
                 let id = client.id(Kind::Approvals, &id)?;
-                show(&client, screen, &fetch(&client, &id)?, json)?;
+                show(screen, &fetch(&client, &id)?, json)?;
                 Ok(Exit::Ok)
             }
             Verb::Approve(approve) => approve.run(&client, screen),
@@ -150,15 +150,32 @@ fn is_attended(screen: &Screen) -> bool {
     screen.is_terminal() && std::io::stdin().is_terminal()
 }
 
+/// A question with every write it covers.
 fn fetch(client: &Client, id: &str) -> Result<Value, Failure> {
-    client.ask(&Ask::get(format!("/v1/approvals/{id}")).stops())
+    let ask = || Ask::get(format!("/v1/approvals/{id}")).stops();
+    let mut whole = client.ask(&ask())?;
+    loop {
+        let have = card::writes(&whole).len();
+        let items = whole.get("items").and_then(Value::as_u64).unwrap_or(0);
+        if have as u64 >= items {
+            return Ok(whole);
+        }
+        let mut next = client.ask(&ask().with("from", Some(have)))?;
+        let more = next.get_mut("writes").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
+        let all = whole.get_mut("writes").and_then(Value::as_array_mut);
+        match all.filter(|_| !more.is_empty()) {
+            Some(all) => all.extend(more),
+            // What is not there any more is counted on the card as not shown.
+            None => return Ok(whole),
+        }
+    }
 }
 
-fn show(client: &Client, screen: &Screen, approval: &Value, json: bool) -> Result<(), Failure> {
+fn show(screen: &Screen, approval: &Value, json: bool) -> Result<(), Failure> {
     if json {
         return Ok(screen.json(approval)?);
     }
-    card::question(approval, card::why(client, approval).as_ref(), screen)
+    card::question(approval, screen)
 }
 
 /// How a command ends that waited for an answer.
@@ -203,7 +220,7 @@ fn follow(client: &Client, screen: &Screen, json: bool) -> Result<Exit, Failure>
         // The oldest first: it has waited longest.
         for entry in entries(&list).iter().rev() {
             if seen.insert(text(entry, "approval_id").to_owned()) {
-                show(client, screen, &fetch(client, text(entry, "approval_id"))?, json)?;
+                show(screen, &fetch(client, text(entry, "approval_id"))?, json)?;
                 if !json {
                     screen.line("")?;
                 }

@@ -98,6 +98,9 @@ fn a_batch_is_approved_only_as_far_as_was_said() {
     assert_eq!(gate.run(&["approvals", "always", id]).code, 2);
     let card = gate.works(&["approvals", "show", id]);
     assert!(card.contains("how many  3 writes") && card.contains("too many writes in a short time"), "{card}");
+    for name in ["1.txt", "2.txt", "3.txt"] {
+        assert!(card.contains(&format!("origin    path {}: known", gate.workspace(name))), "{name} in {card}");
+    }
     gate.works(&["approvals", "approve", id, "--only", calls[1]["buffer_id"].as_str().unwrap()]);
     gate.run(&["calls", "wait", calls[1]["call_id"].as_str().unwrap(), "--timeout", "60s"]);
     assert!(gate.path("workspace/2.txt").exists());

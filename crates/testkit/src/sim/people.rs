@@ -134,6 +134,7 @@ impl Sim {
             door: None,
             targets: Vec::new(),
             reason: None,
+            reasons: Vec::new(),
         }
     }
 
@@ -146,7 +147,7 @@ impl Sim {
             by: agent.clone(),
             channel: "api".into(),
             ruling: Ruling::Allow { answer: Answer::Once, note: None },
-            shown: None,
+            shown: Vec::new(),
             allowance: None,
         };
         match at_once(store.decide(decision)) {
@@ -200,7 +201,8 @@ impl Sim {
                 Ruling::Choose(Choice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
             }
         };
-        let decision = Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: None, allowance: None };
+        let decision =
+            Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None };
         let decided = at_once(store.decide(decision.clone())).map_err(|error| format!("decide {approval}: {error}"))?;
         match &decided {
             Decided::Now { allowed, denied, .. } => {

@@ -304,7 +304,7 @@ impl Inbox {
     /// What a person means, and what they are told. The outcome itself is told by whoever shows letters.
     async fn answer(&self, gw: &Gateway, post: &dyn Post, answer: Answer) -> Result<(), Fault> {
         let Answer { delivery, by, words, exact } = answer;
-        let question = Question::read(gw, delivery.approval).await?;
+        let question = Question::read(gw, delivery.approval).await?.seen_in(&delivery);
         let approval = &question.card.approval;
         // Stopping is never too late.
         if voice::stop(&words).is_none() {

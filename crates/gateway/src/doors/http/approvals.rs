@@ -11,13 +11,15 @@ use sluice_store::{ApprovalFilter, Card, Choice, Ruling, Store};
 use super::gate;
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::{ApprovalView, HoldView, Page};
+use super::views::{ApprovalView, HoldView, Page, ReasonView};
 use crate::gate::amending;
 use crate::gate::deciding::{self, Heard, Question, Voice};
 use crate::{Gateway, No};
 
-/// Most writes of a card that are shown.
+/// Most writes of a card in one answer; `from` gives the others.
 const SHOWN: usize = 100;
+/// Most bytes of actions in one answer, unless one alone is larger.
+const LARGEST: usize = 8 << 20;
 /// The longest note, in characters.
 const LONGEST_NOTE: usize = 4_000;
 
@@ -56,14 +58,20 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     }
     gate::wait(&visit, visit.part("approval_id")?).await?;
     let card = find(&visit.store, visit.part("approval_id")?).await?;
-    let view = with_writes(&visit.gw, &visit.store, &card).await?;
+    let from = visit.asked::<usize>("from")?.unwrap_or(0);
+    let view = with_writes(&visit.gw, &visit.store, &card, from).await?;
     Ok(Reply::json(200, &view))
 }
 
-async fn with_writes(gw: &Gateway, store: &Store, card: &Card) -> Result<ApprovalView, No> {
-    let mut writes = Vec::new();
-    for item in card.items.iter().take(SHOWN) {
+/// A question with a page of its writes, whole, from this place on.
+async fn with_writes(gw: &Gateway, store: &Store, card: &Card, from: usize) -> Result<ApprovalView, No> {
+    let (mut writes, mut bytes) = (Vec::new(), 0);
+    for item in card.items.iter().skip(from).take(SHOWN) {
         if let Some(hold) = store.hold(item.hold).await? {
+            bytes += hold.action.bytes().len();
+            if bytes > LARGEST && !writes.is_empty() {
+                break;
+            }
             let targets = store.targets_of(hold.id).await?;
             let reason = store.reason_of(hold.id).await?;
             let service = gw.services.for_service(&hold.service).ok();
@@ -72,6 +80,7 @@ async fn with_writes(gw: &Gateway, store: &Store, card: &Card) -> Result<Approva
         }
     }
     let mut view = ApprovalView::of(card, writes);
+    view.asked_because = store.asked_because(card.approval.id).await?.iter().map(ReasonView::from).collect();
     if let Some(filed) = store.requested(card.approval.id).await? {
         view.request = Some(gate::wish(&filed));
     }
@@ -110,6 +119,11 @@ pub struct Decide {
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub digest: Option<sluice_core::Digest>,
+    /// The digests of the writes they were shown, for a batch. Nothing else is approved: if the card has grown since,
+    /// the decision is refused with `approval.grown`.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub digests: Vec<sluice_core::Digest>,
 }
 
 /// What a person can decide.
@@ -151,14 +165,15 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
         amending::amend(&gw, visit.actor()?, &question, arguments).await?
     } else {
         let voice = Voice { by: visit.actor()?, channel: "api", ceiling: None };
-        deciding::rule(&gw, &voice, &question, ruling(&body)?, body.digest).await?
+        let named = body.digest.into_iter().chain(std::mem::take(&mut body.digests)).collect();
+        deciding::rule(&gw, &voice, &question, ruling(&body)?, named).await?
     };
     match heard {
         Heard::Decided { approval, .. } => {
             let card = Card { approval, items: question.card.items };
-            Ok(Reply::json(200, &with_writes(&gw, &store, &card).await?))
+            Ok(Reply::json(200, &with_writes(&gw, &store, &card, 0).await?))
         }
-        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &store, &question.card).await?)),
+        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &store, &question.card, 0).await?)),
         Heard::Late(approval) => {
             let text = format!("already {}", deciding::told(&approval));
             Err(No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalAlreadyDecided, &text) })

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
-use sluice_core::approval::{ApprovalState, mail, voice};
+use sluice_core::approval::{ApprovalState, Subject, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
@@ -18,6 +18,7 @@ use super::approvals::{allowance_json, state};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
+use crate::channels::{email, shown};
 use crate::gate::deciding::{self, Heard, Question, Voice};
 use crate::{Gateway, No};
 
@@ -407,7 +408,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
         return Err(No::new(Code::DoorTooLarge));
     }
     let id = only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
-    let question = Question::read(&gw, id).await?;
+    let question = mailed(&gw, Question::read(&gw, id).await?).await?;
     if question.card.approval.is_over(gw.now()) {
         return Err(No::saying(Code::ApprovalTooLate, "approval expired"));
     }
@@ -419,7 +420,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
         .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &voice::repeat(unclear, question.form())))?;
     let voice = Voice {
         by: speaker(&gw, &question, &inbox)?,
-        channel: "inbox",
+        channel: shown::INBOX,
         ceiling: Some(gw.config.approvals.email_ceiling),
     };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
@@ -431,6 +432,17 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
         Heard::Frozen(scope) => Ok(Reply::json(200, &json!({"status": "pending", "approval_id": id, "frozen": scope}))),
         Heard::Late(approval) => Err(late(&approval)),
     }
+}
+
+/// The question as its letters by mail showed it. A reply that is handed in names no letter: the fullest one counts.
+async fn mailed(gw: &Gateway, mut question: Question) -> Result<Question, No> {
+    let sent = gw.store.deliveries(question.card.approval.id).await?;
+    let mut letters = sent.iter().filter(|letter| letter.channel == email::NAME).peekable();
+    // A card of many writes that was never mailed was shown to nobody here.
+    if letters.peek().is_some() || question.card.approval.subject == Subject::Batch {
+        question.shown = Some(letters.map(|letter| letter.covers(&question.card.items)).max().unwrap_or(0));
+    }
+    Ok(question)
 }
 
 fn late(approval: &sluice_core::approval::Approval) -> No {

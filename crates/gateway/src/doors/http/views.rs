@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_core::Timestamp;
+use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{ApprovalState, Subject};
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::target::Traced;
@@ -211,6 +212,21 @@ pub struct ApprovalView {
     /// What a client wants to do by itself, in its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Value>,
+    /// Why a person is asked, as it was when the question was put.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asked_because: Vec<ReasonView>,
+}
+
+/// One reason why a person is asked.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReasonView {
+    /// Stable code, such as `policy.rule` or `batch.window`.
+    pub code: String,
+    /// The rule that asked, as file and line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// All of it on one line for people.
+    pub words: String,
 }
 
 /// A freeze in force.
@@ -490,7 +506,14 @@ impl ApprovalView {
             note: approval.note.clone(),
             writes,
             request: None,
+            asked_because: Vec::new(),
         }
+    }
+}
+
+impl From<&AskReason> for ReasonView {
+    fn from(reason: &AskReason) -> Self {
+        Self { code: reason.code.clone(), rule: reason.rule.clone(), words: reason.words() }
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Promise: every argument is shown whole, and nothing in it can hide, move or imitate a line of the card.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+use serde_json::Value;
 use sluice_core::Clock as _;
 
-use crate::client::{Ask, Client, shown, text};
+use crate::client::{shown, text};
 use crate::commands::policy::counted;
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -16,27 +18,19 @@ use crate::visible;
 /// Characters of a digest that are shown where it is only to be recognised.
 const SHORT: usize = 16;
 
-/// What the rules say to the first write of a question, if they can be asked.
-pub(super) fn why(client: &Client, approval: &Value) -> Option<Value> {
-    let first = writes(approval).first()?;
-    let body = json!({
-        "agent": first.get("agent"), "capability": first.get("capability"), "arguments": first.get("arguments"),
-        "session_id": first.get("session_id"), "account": first.get("account"),
-    });
-    // The card is worth showing without it: a write only checked has a name the rules do not know.
-    client.ask(&Ask::post("/v1/policy/explain").body(body)).ok()
-}
-
 /// The writes a question covers, as far as they are shown.
 pub(super) fn writes(approval: &Value) -> &[Value] {
     approval.get("writes").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A question.
-pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -> Result<(), Failure> {
+pub(super) fn question(approval: &Value, screen: &Screen) -> Result<(), Failure> {
     let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
     let (agent, service) = (shown(approval, "agent"), shown(approval, "service"));
     line("who", format!("{agent}, at {service}"))?;
+    if text(approval, "subject") == "batch" {
+        summary(approval, screen)?;
+    }
     for write in writes(approval) {
         line("what", shown(write, "capability"))?;
         arguments(write, screen)?;
@@ -45,7 +39,9 @@ pub(super) fn question(approval: &Value, why: Option<&Value>, screen: &Screen) -
     if let Some(request) = approval.get("request") {
         return wish(approval, request, screen);
     }
-    line("why", reason(approval, why))?;
+    for reason in reasons(approval) {
+        line("why", reason)?;
+    }
     let items = approval.get("items").and_then(Value::as_u64).unwrap_or(0);
     let items = usize::try_from(items).unwrap_or(usize::MAX);
     let unseen = items.saturating_sub(writes(approval).len());
@@ -173,19 +169,26 @@ fn origins(write: &Value, screen: &Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-fn reason(approval: &Value, why: Option<&Value>) -> String {
-    if text(approval, "subject") == "batch" {
-        return "too many writes in a short time".into();
+/// Every target of a batch that nobody asked for and nobody knows: it must not hide among the others.
+fn summary(approval: &Value, screen: &Screen) -> Result<(), Failure> {
+    let mut doubtful = BTreeSet::new();
+    for target in writes(approval).iter().flat_map(|write| write.get("targets").and_then(Value::as_array)).flatten() {
+        if !["asked", "known"].contains(&text(target, "origin")) {
+            doubtful.insert(format!("{}: {}", shown(target, "value"), text(target, "origin").to_uppercase()));
+        }
     }
-    let Some(why) = why else { return "a rule asks for a person".into() };
-    let rule = match text(why, "decided_by") {
-        "" => "no rule; the default".to_owned(),
-        rule => format!("rule {}", visible::line(rule)),
-    };
-    match text(why, "reason") {
-        "" => rule,
-        reason => format!("{rule}: {}", visible::line(reason)),
+    for target in doubtful {
+        screen.line(format_args!("{:<9} {target}", "doubtful"))?;
     }
+    Ok(())
+}
+
+/// Why a person is asked, as it was when the question was put.
+fn reasons(approval: &Value) -> Vec<String> {
+    let kept = approval.get("asked_because").and_then(Value::as_array).into_iter().flatten();
+    let words: Vec<String> = kept.map(|reason| shown(reason, "words")).collect();
+    // A question of an earlier release has none.
+    if words.is_empty() { vec!["a rule asks for a person".into()] } else { words }
 }
 
 /// The beginning of a digest, enough to recognise it and to name it to `--digest`.
@@ -207,14 +210,14 @@ fn until(at: &str, screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn the_reason_is_the_rule_and_what_its_author_wrote() {
-        let one = json!({"subject": "write"});
+    fn the_reasons_are_those_kept_with_the_question_whole() {
         assert_eq!(short("sha256-v1:67235a9b751510a722c386a3"), "sha256-v1:67235a9b751510a7");
-        assert_eq!(reason(&one, None), "a rule asks for a person");
-        let why = json!({"decided_by": "org.yaml:14", "reason": "external\u{202e} mail"});
-        assert_eq!(reason(&one, Some(&why)), "rule org.yaml:14: external\\u{202e} mail");
-        assert_eq!(reason(&json!({"subject": "batch"}), Some(&why)), "too many writes in a short time");
+        assert_eq!(reasons(&json!({})), ["a rule asks for a person"]);
+        let long = "x".repeat(900);
+        let kept = json!({"asked_because": [{"words": format!("rule org.yaml:14: {long}\u{202e}")}, {"words": "two"}]});
+        assert_eq!(reasons(&kept), [format!("rule org.yaml:14: {long}\\u{{202e}}"), "two".to_owned()]);
     }
 }

@@ -1,7 +1,7 @@
 //! Answers to questions.
 //!
 //! Promise: a yes names the digest of what was shown, so that it cannot fit anything else; a batch is never
-//! approved without saying how much of it.
+//! approved without saying how much of it, and never without the digests of all its writes.
 
 use std::io::IsTerminal as _;
 
@@ -236,11 +236,18 @@ impl Sure {
         // Where a person sits, what they answer to is on the screen before they answer.
         let person = std::io::stdin().is_terminal() && screen.is_terminal();
         if person && !self.yes && self.digest.is_none() && text(approval, "status") == "pending" {
-            show(client, screen, approval, false)?;
+            show(screen, approval, false)?;
             screen.ask("Approve?", "--yes")?;
         }
-        if let (Some(fields), Some(digest)) = (body.as_object_mut(), digest) {
-            fields.insert("digest".into(), digest.into());
+        if let Some(fields) = body.as_object_mut() {
+            match digest {
+                Some(digest) => fields.insert("digest".into(), digest.into()),
+                // A yes to many writes names each of them: what joins the card meanwhile is not covered.
+                None => {
+                    let all: Vec<&str> = card::writes(approval).iter().map(|write| text(write, "digest")).collect();
+                    fields.insert("digests".into(), all.into())
+                }
+            };
         }
         let decided = client.ask(&Ask::post(decision(text(approval, "approval_id"))).body(body))?;
         say(&decided, self.json, screen)?;

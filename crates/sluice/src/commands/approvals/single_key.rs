@@ -148,7 +148,7 @@ pub(super) fn watch(client: &Client, screen: &Screen) -> Result<Exit, Failure> {
 /// Shows one question and waits for a key, or until it is decided elsewhere.
 fn answer(client: &Client, screen: &Screen, keys: &KeyInput, approval: &Value) -> Result<Next, Failure> {
     screen.line("")?;
-    show(client, screen, approval, false)?;
+    show(screen, approval, false)?;
     screen.note(MENU);
     // SECURITY: what was typed ahead was not an answer to this.
     keys.forget();

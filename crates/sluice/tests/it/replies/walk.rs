@@ -86,6 +86,7 @@ async fn a_letter_nobody_takes_is_refused_once_and_one_put_off_is_tried_again() 
             buttons: Vec::new(),
             secret: "AAAAAAAAAAAAAAAAAAAAAA".into(),
             withheld: None,
+            can_approve: true,
         };
         let fault = house.email.show(&letter).await.unwrap_err();
         let refused = matches!(fault, sluice_gateway::channels::Fault::Refused { .. });

@@ -8,7 +8,7 @@ use sluice_store::{Admission, Admitted, Decision, Ruling};
 use sluice_testkit::World;
 use sluice_testkit::world::{ana, decision};
 
-use crate::engines::{across_restarts, asked, code, everywhere, question};
+use crate::engines::{across_restarts, asked, code, everywhere, messages, question};
 
 fn asker() -> Asker {
     Asker::Agent(AgentName::new("clerk").unwrap())
@@ -117,10 +117,18 @@ fn a_standing_yes_never_answers_the_batch_window() {
     everywhere(|world| {
         let allowance = always(world, Some(20));
         give(world, Answer::Always, &allowance);
+        let mut held = Vec::new();
         for n in 0..4 {
-            assert!(matches!(admitted_under(world, &allowance, &format!("mail {n}")), Admitted::Held { .. }));
+            let admitted = admitted_under(world, &allowance, &format!("mail {n}"));
+            let Admitted::Held { hold, .. } = admitted else { panic!("{admitted:?}") };
+            held.push(hold);
         }
-        assert!(matches!(admitted_under(world, &allowance, "one too many"), Admitted::Awaiting { batch: true, .. }));
+        // A rule asks about each of them: each has a question of its own, those that still waited as well.
+        assert!(matches!(admitted_under(world, &allowance, "one too many"), Admitted::Awaiting { batch: false, .. }));
+        assert!(held.iter().all(|hold| world.state(*hold) == "awaiting_approval"));
+        let open = world.wait(world.store.open_approvals(9)).unwrap();
+        assert_eq!((open.len(), open.iter().all(|open| open.items == 1)), (5, true));
+        assert_eq!(messages(world, "approval.asked").len(), 1 + 5, "the question the yes grew out of, and these");
         let kept = world.wait(world.store.allowances_of(asker())).unwrap();
         assert_eq!(kept[0].bounds.uses_left, Some(16), "and it was not used for it");
     });

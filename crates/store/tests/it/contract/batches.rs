@@ -1,9 +1,11 @@
 //! Batch protection: one card for everything that still waits.
 
 use sluice_core::approval::{Answer, Subject};
-use sluice_core::{ApprovalId, HoldId, Span, Tier};
-use sluice_store::{Admission, Admitted, Choice, Decided, Ruling};
+use sluice_core::ids::MessageId;
+use sluice_core::{Actor, ApprovalId, HoldId, PersonName, Span, Tier};
+use sluice_store::{Admission, Admitted, Choice, Decided, Decision, Joint, Ruling};
 use sluice_testkit::World;
+use sluice_testkit::world::decision;
 
 use crate::engines::{WINDOW, agent, asked, code, everywhere, messages};
 
@@ -155,12 +157,95 @@ fn silence_ends_a_whole_card_and_the_next_write_gets_a_new_one() {
 }
 
 #[test]
-fn a_write_that_needs_a_yes_anyway_joins_the_card_too() {
+fn a_write_that_a_rule_asks_about_is_on_no_card_with_others() {
+    everywhere(|world| {
+        let (_, card) = tripped(world);
+        let mail = Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "asked") };
+        let Admitted::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
+        assert_ne!(approval, card);
+        let items = |id| world.wait(world.store.approval(id)).unwrap().unwrap().items;
+        assert_eq!(items(approval).iter().map(|item| item.hold).collect::<Vec<_>>(), [hold]);
+        assert_eq!(items(card).len(), 6, "the card did not grow");
+        world.decide(card, Ruling::Choose(Choice::All { seen: 6 })).unwrap();
+        assert_eq!(world.state(hold), "awaiting_approval");
+        let why = world.wait(world.store.asked_because(approval)).unwrap();
+        assert_eq!(why.iter().map(|why| why.code.as_str()).collect::<Vec<_>>(), ["policy.rule", "batch.window"]);
+        assert_eq!(world.wait(world.store.asked_because(card)).unwrap()[0].code, "batch.window");
+        assert_eq!(messages(world, "approval.asked").len(), 2);
+    });
+}
+
+#[test]
+fn a_write_that_trips_the_window_and_is_asked_about_alone_still_pulls_the_others_back() {
+    everywhere(|world| {
+        let all: Vec<_> = (0..5).map(|n| world.held("clerk", &format!("mail {n}"))).collect();
+        let mail = Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "asked") };
+        let Admitted::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
+        assert_eq!(states(world, &all), ["awaiting_approval"; 5]);
+        let open = world.wait(world.store.open_approvals(9)).unwrap();
+        let card = open.iter().find(|open| open.id != approval).unwrap();
+        assert_eq!((open.len(), card.subject, card.items), (2, Subject::Batch, 5));
+        world.decide(card.id, Ruling::Choose(Choice::All { seen: 5 })).unwrap();
+        assert_eq!((states(world, &all), world.state(hold)), (vec!["held"; 5], "awaiting_approval"));
+        assert_eq!(messages(world, "approval.asked").len(), 2, "each question has its message");
+    });
+}
+
+#[test]
+fn a_yes_covers_only_the_digests_that_were_shown() {
+    everywhere(|world| {
+        let (all, approval) = tripped(world);
+        let shown: Vec<_> = all.iter().map(|id| world.hold(*id).action.digest()).collect();
+        let Admitted::Awaiting { hold: late, .. } = world.admit(world.mail("clerk", "late")) else { panic!() };
+        for choice in [Choice::All { seen: 7 }, Choice::First(7), Choice::These(vec![late])] {
+            let yes = Decision { shown: shown.clone(), ..decision(approval, Ruling::Choose(choice)) };
+            assert_eq!(code(world.wait(world.store.decide(yes))), "approval.grown");
+        }
+        assert_eq!(world.state(late), "awaiting_approval");
+        let yes = Decision { shown, ..decision(approval, Ruling::Choose(Choice::First(6))) };
+        world.wait(world.store.decide(yes)).unwrap();
+        assert_eq!((states(world, &all), world.state(late)), (vec!["held"; 6], "denied"));
+    });
+}
+
+#[test]
+fn votes_for_fewer_writes_do_not_count_for_more() {
+    everywhere(|world| {
+        let (all, approval) = tripped(world);
+        let say = |name: &str, choice| {
+            let by = Actor::Person(PersonName::new(name).unwrap());
+            let decision = Decision { by, ..decision(approval, Ruling::Choose(choice)) };
+            world.wait(world.store.decide_jointly(decision, 2)).unwrap()
+        };
+        assert!(matches!(say("ana", Choice::All { seen: 6 }), Joint::Waiting { have: 1, .. }));
+        world.admit(world.mail("clerk", "one more"));
+        assert!(matches!(say("dan", Choice::All { seen: 7 }), Joint::Waiting { have: 1, .. }), "ana saw six");
+        assert!(matches!(say("eve", Choice::First(3)), Joint::Waiting { have: 1, .. }), "neither agreed to three");
+        assert_eq!(states(world, &all), ["awaiting_approval"; 6]);
+        assert!(matches!(say("ana", Choice::All { seen: 7 }), Joint::Settled(Decided::Now { .. })));
+        assert_eq!(states(world, &all), ["held"; 6]);
+    });
+}
+
+#[test]
+fn a_letter_covers_the_writes_it_showed_and_a_question_is_shown_again_while_it_is_open() {
     everywhere(|world| {
         let (_, approval) = tripped(world);
-        let mail = Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "asked") };
-        assert!(
-            matches!(world.admit(mail), Admitted::Awaiting { approval: same, batch: true, .. } if same == approval)
-        );
+        let store = &world.store;
+        let card = || world.wait(store.approval(approval)).unwrap().unwrap();
+        let before = card().items;
+        let letter = world.wait(store.open_delivery(approval, "telegram", "1", [1; 32], &before)).unwrap();
+        world.admit(world.mail("clerk", "one more"));
+        let kept = world.wait(store.delivery_with([1; 32])).unwrap().unwrap();
+        assert_eq!((kept.covers(&before), kept.covers(&card().items), letter.items), (6, 6, 6));
+        let mut other = card().items;
+        other.swap(0, 6);
+        assert_eq!(kept.covers(&other), 0, "a letter that showed other writes covers none");
+        let again = || world.wait(store.show_again(approval, MessageId::mint(world.ids.as_ref()))).unwrap();
+        again();
+        assert_eq!(messages(world, "approval.asked").len(), 2);
+        world.decide(approval, Ruling::Deny { note: None }).unwrap();
+        again();
+        assert_eq!(messages(world, "approval.asked").len(), 2, "what is decided is not shown again");
     });
 }

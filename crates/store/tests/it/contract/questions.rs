@@ -109,7 +109,7 @@ fn an_answer_the_card_does_not_offer_is_refused_and_leaves_it_open() {
             let ruling = Ruling::Allow { answer, note: None };
             assert_eq!(code(world.decide(approval, ruling)), "approval.not_offered");
         }
-        let other = Decision { shown: Some(Digest::of(b"something else")), ..decision(approval, yes()) };
+        let other = Decision { shown: vec![Digest::of(b"something else")], ..decision(approval, yes()) };
         assert_eq!(code(world.wait(world.store.decide(other))), "store.conflict");
         assert_eq!(standing(world, approval), "pending");
         assert_eq!(code(world.decide(ApprovalId::from_bits(99), yes())), "store.not_found");
@@ -202,7 +202,8 @@ fn whoever_claims_too_early_spends_no_yes() {
 #[test]
 fn a_stricter_policy_at_claim_asks_a_person_and_takes_the_old_yes_back() {
     everywhere(|world| {
-        let recheck = Recheck::Ask { code: "policy.approval_required".into(), expiry: Span::from_mins(5) };
+        let (code, expiry) = ("policy.approval_required".into(), Span::from_mins(5));
+        let recheck = Recheck::Ask { code, expiry, reasons: Vec::new() };
         let plain = world.held("clerk", "never asked");
         world.clock.advance(WINDOW);
         let Claimed::Asked(same, fresh) = rechecked(world, &recheck) else { panic!() };

@@ -7,6 +7,12 @@ use super::{AGENT, APPROVER, CALL, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER,
 use crate::doors::http::route::{Access, Param, Route};
 use crate::doors::http::{approvals, gate, holds, status, views};
 
+const FROM: Param = Param {
+    name: "from",
+    kind: "integer",
+    about: "For operators: the place of the first write to show, from 0. A card of many writes comes in several answers.",
+};
+
 /// The routes.
 pub const ROUTES: &[Route] = &[
     Route {
@@ -143,7 +149,7 @@ pub const ROUTES: &[Route] = &[
         about: "Shows a question: to a client how its request stands, to an operator what it covers. Never decides.",
         access: Access::Either(Role::Viewer),
         stops: true,
-        query: &[WAIT],
+        query: &[WAIT, FROM],
         body: None,
         answers: &[(200, shape!(gate::Seen))],
         refusals: &[Code::ApprovalNotFound],
