@@ -70,6 +70,7 @@ use sluice_core::ids::{AllowanceId, MessageId};
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
 
 pub use admission::{Admission, Admitted, Rate};
+pub use allowances::AllowanceUse;
 pub use agents::Agent;
 pub use alerts::{Alert, AlertFilter};
 pub use answers::{Amended, Amendment, Joint};

@@ -15,7 +15,7 @@ use crate::gate::deciding::Question;
 use crate::rooms::leak;
 
 /// Room the frame around the preview takes: title, menu, id, expiry and link.
-pub const FRAME: usize = 900;
+pub const FRAME: usize = 1300;
 /// Room on a page of ours, and in a mail.
 pub const PAGE: usize = 59_100;
 

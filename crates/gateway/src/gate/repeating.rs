@@ -5,10 +5,10 @@
 
 use sluice_core::Actor;
 use sluice_core::approval::reply::Unclear;
-use sluice_core::approval::voice;
 use sluice_store::StoreError;
 
 use super::deciding::Question;
+use super::standing;
 use crate::Gateway;
 use crate::channels::shown;
 
@@ -35,6 +35,6 @@ pub async fn menu_once(
     Ok(Some(if withheld {
         format!("Nothing was decided: {unclear}.")
     } else {
-        voice::repeat(unclear, question.form())
+        standing::repeat(question, unclear)
     }))
 }

@@ -34,6 +34,7 @@ mod postgres;
 mod races;
 mod runaway;
 mod ssrf;
+mod standing;
 mod state;
 mod stopping;
 mod streams;

@@ -9,6 +9,7 @@ use sluice_core::hold::{Hold, HoldState};
 use sluice_core::target::Traced;
 use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 
+use crate::gate::standing::OfferView;
 use crate::rooms::answer::{Answer, status};
 
 /// A problem (RFC 9457): why the answer is no.
@@ -211,6 +212,12 @@ pub struct ApprovalView {
     /// What a client wants to do by itself, in its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Value>,
+    /// How bad a wrong approval can be: `low`, `medium` or `high`, while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub risk: Option<String>,
+    /// What `session` and `always` open, the narrowest bound first; empty if they are not offered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub standing: Vec<OfferView>,
 }
 
 /// A freeze in force.
@@ -490,6 +497,8 @@ impl ApprovalView {
             note: approval.note.clone(),
             writes,
             request: None,
+            risk: None,
+            standing: Vec::new(),
         }
     }
 }
