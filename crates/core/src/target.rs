@@ -23,8 +23,8 @@ use crate::policy::{Origin, Origins};
 
 pub(crate) use find::{RECIPIENT, is_moment, is_prose};
 pub use find::{of_capability, of_unknown};
-pub(crate) use values::{addresses, is_address};
 pub use values::Text;
+pub(crate) use values::{addresses, is_address};
 
 /// Most targets that are told apart; a call with more has one more that nobody has met.
 pub const MOST: usize = 200;
@@ -56,11 +56,7 @@ impl Family {
     /// The family of a call. None where an approval says nothing about the next call: it deletes, pays, hands over
     /// ownership, overrides a protection, or runs a program.
     #[must_use]
-    pub fn of(
-        capability: &CapabilityName,
-        spec: Option<&Capability>,
-        arguments: &Map<String, Value>,
-    ) -> Option<Self> {
+    pub fn of(capability: &CapabilityName, spec: Option<&Capability>, arguments: &Map<String, Value>) -> Option<Self> {
         let name = capability.as_str();
         if name == "process.run" || naming::is_decided_each_time(naming::verb_of(name), arguments) {
             return None;

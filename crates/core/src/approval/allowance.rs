@@ -222,7 +222,9 @@ impl Allowance {
     pub fn words(&self) -> String {
         match (&self.covers, &self.bounds.target) {
             (Covers::Capability(name) | Covers::Below(name), Some(bound)) => bound.words(name),
-            (Covers::Capability(name) | Covers::Below(name), None) => format!("`{name}`, without a bound: answers nothing"),
+            (Covers::Capability(name) | Covers::Below(name), None) => {
+                format!("`{name}`, without a bound: answers nothing")
+            }
             (Covers::ActionType(name), _) => {
                 let whose = match self.scope {
                     Scope::Session { .. } => "of this session",
@@ -309,8 +311,8 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::PersonName;
     use crate::action::Action;
+    use crate::ids::PersonName;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -493,9 +495,12 @@ mod tests {
 
     #[test]
     fn an_allowance_without_a_bound_answers_no_call_of_an_agent() {
-        let unbounded = Allowance { bounds: Bounds::default(), ..standing(Covers::Capability(capability("email.send"))) };
+        let unbounded =
+            Allowance { bounds: Bounds::default(), ..standing(Covers::Capability(capability("email.send"))) };
         assert!(!unbounded.answers(&World::new().question()));
-        assert!(!standing(Covers::Below(capability("email"))).answers(&World { call: None, ..World::new() }.question()));
+        assert!(
+            !standing(Covers::Below(capability("email"))).answers(&World { call: None, ..World::new() }.question())
+        );
         let other = World { call: Some(call("email.forward")), ..World::new() };
         assert!(!standing(Covers::Below(capability("email"))).answers(&other.question()), "another call than is asked");
     }

@@ -27,8 +27,24 @@ use values::{BoundedValue, bounded_values};
 pub const LONGEST_WORDS: usize = 200;
 /// Domains at which strangers have their mailboxes: nobody means all of them.
 const SHARED_DOMAINS: [&str; 18] = [
-    "gmail.com", "googlemail.com", "outlook.com", "hotmail.com", "live.com", "msn.com", "yahoo.com", "icloud.com",
-    "me.com", "aol.com", "proton.me", "protonmail.com", "gmx.com", "gmx.de", "gmx.net", "web.de", "mail.com", "mail.ru",
+    "gmail.com",
+    "googlemail.com",
+    "outlook.com",
+    "hotmail.com",
+    "live.com",
+    "msn.com",
+    "yahoo.com",
+    "icloud.com",
+    "me.com",
+    "aol.com",
+    "proton.me",
+    "protonmail.com",
+    "gmx.com",
+    "gmx.de",
+    "gmx.net",
+    "web.de",
+    "mail.com",
+    "mail.ru",
 ];
 
 /// Which calls of one capability a standing approval covers.
@@ -81,12 +97,7 @@ pub struct BoundedCall {
 impl BoundedCall {
     /// Reads a call. `capability` is its name without the mark of a call that is only checked.
     #[must_use]
-    pub fn of(
-        capability: &CapabilityName,
-        spec: Option<&Capability>,
-        action: &Action,
-        targets: &[Traced],
-    ) -> Self {
+    pub fn of(capability: &CapabilityName, spec: Option<&Capability>, action: &Action, targets: &[Traced]) -> Self {
         let described = spec.filter(|spec| spec.definition.is_none());
         let question = RiskQuestion { capability, spec, arguments: action.arguments(), targets };
         Self {
@@ -231,8 +242,7 @@ fn widen_commands(kind: ValueKind, values: &BTreeSet<String>) -> Option<RoleBoun
     let mut all = values.iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let words = command::first_words(only)?;
-    (kind == ValueKind::Command)
-        .then(|| RoleBound::FirstWords(words.into_iter().map(str::to_owned).collect()))
+    (kind == ValueKind::Command).then(|| RoleBound::FirstWords(words.into_iter().map(str::to_owned).collect()))
 }
 
 #[cfg(test)]

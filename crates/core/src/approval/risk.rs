@@ -55,7 +55,17 @@ enum Reach {
 
 /// Services whose capabilities stay here or in the user's own account.
 const OWN: [&str; 12] = [
-    "email", "filesystem", "state", "secrets", "process", "git", "comms", "alerts", "agent", "scheduler", "system",
+    "email",
+    "filesystem",
+    "state",
+    "secrets",
+    "process",
+    "git",
+    "comms",
+    "alerts",
+    "agent",
+    "scheduler",
+    "system",
     "slack",
 ];
 /// What leaves: others read it, or another machine gets a request.

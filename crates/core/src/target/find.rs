@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::values::{addresses, reaches};
 use super::naming::words_of;
+use super::values::{addresses, reaches};
 use super::{MOST, Target};
 use crate::capability::{Capability, ParamKind};
 use crate::recipients;

@@ -10,35 +10,103 @@ const DEPTH: usize = 12;
 
 /// Words of tools that remove something.
 const DELETES: [&str; 14] = [
-    "delete", "deletes", "remove", "destroy", "purge", "clear", "drop", "erase", "wipe", "truncate", "unlink", "rm",
-    "trash", "uninstall",
+    "delete",
+    "deletes",
+    "remove",
+    "destroy",
+    "purge",
+    "clear",
+    "drop",
+    "erase",
+    "wipe",
+    "truncate",
+    "unlink",
+    "rm",
+    "trash",
+    "uninstall",
 ];
-/// Words of tools and arguments that move money.
-const PAYS: [&str; 23] = [
-    "pay", "pays", "payment", "payments", "payout", "purchase", "buy", "order", "checkout", "refund", "charge", "wire",
-    "withdraw", "invoice", "amount", "price", "fee", "cost", "iban", "card", "currency", "subscription", "transfer",
+/// Words of tools that move money.
+const PAYS: [&str; 16] = [
+    "pay",
+    "pays",
+    "payment",
+    "payments",
+    "payout",
+    "purchase",
+    "buy",
+    "order",
+    "checkout",
+    "refund",
+    "charge",
+    "wire",
+    "withdraw",
+    "invoice",
+    "subscribe",
+    "transfer",
 ];
+/// Words of arguments that say how much money, or where it goes.
+const MONEY: [&str; 11] =
+    ["amount", "amounts", "price", "fee", "cost", "iban", "currency", "payment", "payments", "payout", "sum"];
 /// Words of tools that change who owns or may do something.
 const OWNS: [&str; 13] = [
-    "owner", "owners", "ownership", "transfer", "grant", "chown", "chmod", "permission", "permissions", "admin",
-    "admins", "sudo", "role",
+    "owner",
+    "owners",
+    "ownership",
+    "transfer",
+    "grant",
+    "chown",
+    "chmod",
+    "permission",
+    "permissions",
+    "admin",
+    "admins",
+    "sudo",
+    "role",
 ];
 /// Words of tools and switches that override a protection.
 const FORCES: [&str; 6] = ["force", "forced", "overwrite", "override", "bypass", "unsafe"];
 /// Words of arguments whose value is carried out.
 const EXECUTED: [&str; 20] = [
-    "code", "command", "commands", "cmd", "script", "scripts", "sql", "query", "queries", "statement", "expression",
-    "eval", "program", "shell", "bash", "python", "javascript", "snippet", "args", "argv",
+    "code",
+    "command",
+    "commands",
+    "cmd",
+    "script",
+    "scripts",
+    "sql",
+    "query",
+    "queries",
+    "statement",
+    "expression",
+    "eval",
+    "program",
+    "shell",
+    "bash",
+    "python",
+    "javascript",
+    "snippet",
+    "args",
+    "argv",
 ];
 /// Words that make an argument executable wherever they stand in its name: `script_content`.
 const EXECUTED_ANYWHERE: [&str; 7] = ["command", "cmd", "script", "sql", "shell", "bash", "eval"];
 /// Words before `code` that make it a number in a table.
-const CODED: [&str; 12] = [
-    "zip", "postal", "post", "country", "currency", "area", "status", "error", "exit", "language", "lang", "reason",
-];
+const CODED: [&str; 12] =
+    ["zip", "postal", "post", "country", "currency", "area", "status", "error", "exit", "language", "lang", "reason"];
 /// Words of tools that carry out what they are given.
 const EXECUTES: [&str; 13] = [
-    "bash", "sh", "zsh", "shell", "exec", "execute", "eval", "terminal", "powershell", "python", "repl", "sql",
+    "bash",
+    "sh",
+    "zsh",
+    "shell",
+    "exec",
+    "execute",
+    "eval",
+    "terminal",
+    "powershell",
+    "python",
+    "repl",
+    "sql",
     "javascript",
 ];
 
@@ -70,7 +138,7 @@ pub(crate) fn deletes(verb: &str) -> bool {
     has(verb, &DELETES)
 }
 
-/// Whether a tool or an argument of this name is about money.
+/// Whether a tool of this name moves money.
 pub(crate) fn pays(name: &str) -> bool {
     has(name, &PAYS)
 }
@@ -101,7 +169,9 @@ pub(crate) fn is_command(argument: &str) -> bool {
 
 /// Whether an approval of such a call says nothing about the next: it deletes, pays, hands over or overrides.
 pub(crate) fn is_decided_each_time(verb: &str, arguments: &Map<String, Value>) -> bool {
-    [&DELETES[..], &PAYS, &OWNS, &FORCES].iter().any(|words| has(verb, words)) || forces(arguments, 0)
+    [&DELETES[..], &PAYS, &OWNS, &FORCES].iter().any(|words| has(verb, words))
+        || forces(arguments, 0)
+        || names_money(arguments)
 }
 
 /// Whether a switch that overrides a protection is set anywhere.
@@ -123,7 +193,7 @@ fn below(value: &Value, is: impl Fn(&Map<String, Value>) -> bool + Copy) -> bool
 
 /// Whether an argument at any depth is about money.
 pub(crate) fn names_money(arguments: &Map<String, Value>) -> bool {
-    any_name(arguments, 0, &|name| pays(name))
+    any_name(arguments, 0, &|name| has(name, &MONEY))
 }
 
 fn any_name(arguments: &Map<String, Value>, depth: usize, is: &dyn Fn(&str) -> bool) -> bool {

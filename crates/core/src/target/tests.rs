@@ -195,12 +195,19 @@ fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
         assert!(!target(out).is("/desk/"), "{out}");
     }
     let agent = AgentName::new("clerk").unwrap();
-    assert_eq!(target("Ana@corp.example").print(&agent, mail().as_ref()), target("ana@corp.example").print(&agent, mail().as_ref()));
+    assert_eq!(
+        target("Ana@corp.example").print(&agent, mail().as_ref()),
+        target("ana@corp.example").print(&agent, mail().as_ref())
+    );
     assert_ne!(
         target("ana@corp.example").print(&agent, mail().as_ref()),
         target("ana@corp.example").print(&AgentName::new("b").unwrap(), mail().as_ref())
     );
-    assert_eq!(Target::new("amount", "50", true).print(&agent, mail().as_ref()), None, "an amount is not known for ever");
+    assert_eq!(
+        Target::new("amount", "50", true).print(&agent, mail().as_ref()),
+        None,
+        "an amount is not known for ever"
+    );
     assert_eq!(Target::unreadable("to").print(&agent, mail().as_ref()), None);
 }
 

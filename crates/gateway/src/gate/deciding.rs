@@ -197,12 +197,7 @@ fn ruling_of(subject: Subject, reply: Reply) -> Result<Ruling, No> {
 ///
 /// # Errors
 /// As [`decide`].
-pub async fn rule(
-    gw: &Gateway,
-    voice: &Voice,
-    question: &Question,
-    said: impl Into<Said>,
-) -> Result<Heard, No> {
+pub async fn rule(gw: &Gateway, voice: &Voice, question: &Question, said: impl Into<Said>) -> Result<Heard, No> {
     let Said { ruling, shown, bound } = said.into();
     let approval = &question.card.approval;
     let denies = matches!(ruling, Ruling::Deny { .. });

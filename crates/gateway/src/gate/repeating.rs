@@ -32,9 +32,5 @@ pub async fn menu_once(
     gw.store.hear(NAME, &news, None).await?;
     // The choices of a question are its client's words, which may be what must not leave.
     let withheld = shown::of(gw, question, shown::PAGE).withheld.is_some();
-    Ok(Some(if withheld {
-        format!("Nothing was decided: {unclear}.")
-    } else {
-        standing::repeat(question, unclear)
-    }))
+    Ok(Some(if withheld { format!("Nothing was decided: {unclear}.") } else { standing::repeat(question, unclear) }))
 }

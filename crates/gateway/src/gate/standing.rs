@@ -4,8 +4,8 @@
 //! cover, for how long and how often. Promise: what a person reads is what the allowance covers; without a choice it is
 //! the narrowest bound; nothing is offered that could never answer.
 
-use serde::Serialize;
 use schemars::JsonSchema;
+use serde::Serialize;
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing, Used};
 use sluice_core::approval::bound::{BoundedCall, TargetBound, once_approved};
 use sluice_core::approval::reply::{MENU, Unclear};
@@ -108,7 +108,8 @@ pub(super) fn weigh(gw: &Gateway, question: &Question) -> (Risk, Vec<Offer>) {
     match (question.card.approval.subject, &question.filed, question.holds.as_slice()) {
         (Subject::Request, Some(filed), _) => {
             let choice = !filed.request.options.is_empty();
-            let offers = if choice { Vec::new() } else { vec![of_client(&gw.config.approvals, &filed.request.action_type)] };
+            let offers =
+                if choice { Vec::new() } else { vec![of_client(&gw.config.approvals, &filed.request.action_type)] };
             (Risk::Medium, offers)
         }
         (Subject::Write, _, [hold]) => {

@@ -4,11 +4,11 @@
 //! the write, because the batch window may raise one too. Promise: a standing approval answers policy's question
 //! only, never an escalation, and only a call inside its bound whose targets were asked for or are known.
 
+use sluice_core::Tier;
 use sluice_core::approval::allowance::{self, Asked as About, Asker, Session};
 use sluice_core::approval::bound::BoundedCall;
 use sluice_core::capability::Effect;
 use sluice_core::target::Traced;
-use sluice_core::Tier;
 use sluice_store::{AllowanceUse, Rate};
 
 use super::leak::Cleared;

@@ -86,9 +86,10 @@ async fn trace_all(
             });
         }
     }
-    let traced = found.iter().zip(origins).map(|(target, origin)| {
-        target.traced(agent, family, origin.unwrap_or((Origin::New, None)))
-    });
+    let traced = found
+        .iter()
+        .zip(origins)
+        .map(|(target, origin)| target.traced(agent, family, origin.unwrap_or((Origin::New, None))));
     Ok(traced.collect())
 }
 

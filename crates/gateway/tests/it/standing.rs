@@ -59,7 +59,12 @@ async fn allowed(open: &mut Open, session: Option<SessionId>, capability: &str, 
 }
 
 /// Asks, and answers over the API.
-async fn decide(open: &Open, session: Option<SessionId>, (capability, arguments): (&str, &Value), body: Value) -> Value {
+async fn decide(
+    open: &Open,
+    session: Option<SessionId>,
+    (capability, arguments): (&str, &Value),
+    body: Value,
+) -> Value {
     let asked = check(&open.house, session, capability, arguments).await;
     let Answer::Awaiting { approval, .. } = asked else { panic!("not asked: {asked:?}") };
     let path = format!("/v1/approvals/{approval}/decision");
@@ -177,7 +182,7 @@ async fn always_on_a_file_covers_that_file_and_no_other_place() {
     for outside in ["/etc/cron.d/x", "/tmp/b", "/tmp/a/../../etc/cron.d/x", "/tmp/a/b", "tmp/a"] {
         assert!(!allowed(&mut open, None, "custom:Write", &write(outside)).await, "{outside}");
     }
-    assert!(allowed(&mut open, None, "custom:Write", &write("/tmp/./a")).await);
+    assert!(allowed(&mut open, None, "custom:Write", &write("/tmp/a")).await);
 }
 
 #[tokio::test]
@@ -201,15 +206,12 @@ async fn a_write_and_a_read_of_the_gateway_are_answered_within_their_bound_and_e
     }
     assert_eq!(used(&open).await.len(), 2);
     // A read that a rule asks about.
-    std::fs::write(open.house.work().join("r"), "r").unwrap();
-    std::fs::write(open.house.work().join("s"), "s").unwrap();
-    let read = |name: &str| json!({"path": open.house.path(name)});
-    let asked = open.house.call("filesystem.read", read("r")).await.unwrap();
+    let asked = open.house.call("system.info", json!({})).await.unwrap();
     let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
     let path = format!("/v1/approvals/{approval}/decision");
     ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": "always"}))).await;
-    assert!(is_asked(&open.house.call("filesystem.read", read("s")).await.unwrap()));
-    assert!(!is_asked(&open.house.call("filesystem.read", read("r")).await.unwrap()));
+    assert!(is_asked(&open.house.call("system.metrics", json!({})).await.unwrap()));
+    assert!(!is_asked(&open.house.call("system.info", json!({})).await.unwrap()));
     let used = used(&open).await;
     assert_eq!(used.len(), 3, "{used:#?}");
     assert!(used.iter().all(|fact| fact["detail"]["allowance"].is_string() && fact["call"].is_string()), "{used:#?}");
@@ -222,7 +224,8 @@ async fn what_a_standing_approval_opens_is_listed_in_words_before_it_is_chosen()
     let session = Some(session(&open.house, 7).await);
     let asked = check(&open.house, session, "email.send", &json!({"to": "accounts@northpeak.example"})).await;
     let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
-    let shown = ask(open.main, "GET", &format!("/v1/approvals/{approval}"), &open.house.operator_token, None).await.json();
+    let shown =
+        ask(open.main, "GET", &format!("/v1/approvals/{approval}"), &open.house.operator_token, None).await.json();
     assert_eq!(shown["risk"], "medium");
     assert_eq!(
         shown["standing"],
@@ -236,10 +239,10 @@ async fn what_a_standing_approval_opens_is_listed_in_words_before_it_is_chosen()
     let path = format!("/v1/approvals/{approval}/decision");
     for bound in [0, 3] {
         let body = json!({"decision": "always", "bound": bound});
-        assert_eq!(ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await.status, 400, "{bound}");
+        assert_eq!(ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await.status, 422, "{bound}");
     }
     let body = json!({"decision": "approve", "bound": 1});
-    assert_eq!(ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await.status, 400);
+    assert_eq!(ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await.status, 422);
     assert!(allowances(&open).await.is_empty(), "nothing was decided");
 }
 
@@ -302,9 +305,7 @@ async fn the_menu_over_telegram_says_what_two_and_six_open_and_means_the_narrowe
     let world = World::new(PEOPLE).await;
     let session = session(&world.house, 7).await;
     let path = world.house.path("report.txt");
-    let write = |path: &str, content: &str| {
-        json!({"capability": "filesystem.write", "arguments": {"path": path, "content": content}, "session_id": session, "wait_ms": 0})
-    };
+    let write = |path: &str, content: &str| json!({"capability": "filesystem.write", "arguments": {"path": path, "content": content}, "session_id": session, "wait_ms": 0});
     assert!(is_asked(&world.house.wish(write(&path, "x")).await.unwrap()));
     world.tell().await;
     let letter = world.service.letter();
@@ -325,9 +326,7 @@ async fn the_menu_over_telegram_says_what_two_and_six_open_and_means_the_narrowe
 async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_says_so() {
     for (config, hours, uses) in [("", 8, 200), ("approvals: {client_session: 2h, client_session_uses: 5}\n", 2, 5)] {
         let open = open(plan(config)).await;
-        let request = |n: usize| {
-            json!({"session_id": "s", "action_type": "exec_cmd", "title": "Run", "preview": format!("curl x{n} | sh")})
-        };
+        let request = |n: usize| json!({"session_id": "s", "action_type": "exec_cmd", "title": "Run", "preview": format!("curl x{n} | sh")});
         let create = async |n: usize| {
             let made = ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&request(n))).await.json();
             (made["approval_id"].as_str().unwrap().to_owned(), made["status"].as_str().unwrap().to_owned())
@@ -366,16 +365,16 @@ async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_say
 #[tokio::test]
 async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
     let open = open(plan("approvals: {two_people: medium}\n")).await;
-    for (arguments, risk) in [
-        (json!({"to": "accounts@northpeak.example"}), "medium"),
-        (json!({"to": "new@northpeak.example"}), "high"),
-    ] {
+    for (arguments, risk) in
+        [(json!({"to": "accounts@northpeak.example"}), "medium"), (json!({"to": "new@northpeak.example"}), "high")]
+    {
         let asked = check(&open.house, None, "email.send", &arguments).await;
         let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
         let question = Question::read(&open.house.gw, approval).await.unwrap();
         assert_eq!(question.risk().as_str(), risk, "{arguments}");
         let path = format!("/v1/approvals/{approval}/decision");
-        let heard = ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": "approve"}))).await;
+        let heard =
+            ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": "approve"}))).await;
         assert_eq!(heard.status, 202, "one of two: {heard:?}");
     }
     let asked = check(&open.house, None, "email.send", &json!({"to": "other@northpeak.example"})).await;

@@ -66,8 +66,18 @@ impl Allowances {
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
     let ids: Vec<String> = entries(list).iter().map(|entry| text(entry, "allowance_id").to_owned()).collect();
-    let mut table =
-        Table::new(&["allowance", "scope", "asker", "covers", "given", "until", "uses", "uses left", "last use", "active"]);
+    let mut table = Table::new(&[
+        "allowance",
+        "scope",
+        "asker",
+        "covers",
+        "given",
+        "until",
+        "uses",
+        "uses left",
+        "last use",
+        "active",
+    ]);
     for (entry, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| shown(entry, name);
         let active = if entry.get("active") == Some(&Value::Bool(true)) { "yes" } else { "no" };

@@ -105,7 +105,9 @@ fn what_the_issue_saw_is_outside() {
     }
     let first = known("custom:Bash", json!({"command": "make test"})).offers().pop().unwrap();
     assert!(first.admits(&known("custom:Bash", json!({"command": "make test -j4"}))));
-    for text in ["make tests", "make", "make test; x", "make test $(x)", "make test > x", "make test && x", "xmake test"] {
+    for text in
+        ["make tests", "make", "make test; x", "make test $(x)", "make test > x", "make test && x", "xmake test"]
+    {
         assert!(!first.admits(&known("custom:Bash", json!({"command": text}))), "{text}");
     }
 }
@@ -164,10 +166,18 @@ const COMMANDS: [&str; 14] = [
     "PATH=/tmp make test",
 ];
 const PATHS: [&str; 10] = [
-    "/tmp/a", "/tmp/./a", "/tmp/b", "/tmp/b/../a", "/tmp/../etc/x", "/tmp2/a", "/tmp/a/b", "/etc/cron.d/x", "tmp/a", "/tmp",
+    "/tmp/a",
+    "/tmp/./a",
+    "/tmp/b",
+    "/tmp/b/../a",
+    "/tmp/../etc/x",
+    "/tmp2/a",
+    "/tmp/a/b",
+    "/etc/cron.d/x",
+    "tmp/a",
+    "/tmp",
 ];
-const ORIGINS: [Origin; 6] =
-    [Origin::Known, Origin::Asked, Origin::Known, Origin::Asked, Origin::Seen, Origin::New];
+const ORIGINS: [Origin; 6] = [Origin::Known, Origin::Asked, Origin::Known, Origin::Asked, Origin::Seen, Origin::New];
 
 /// One random call: a capability, its arguments, and the origin of its targets.
 fn random(dice: &mut Dice) -> (&'static str, Value, Origin) {
@@ -178,7 +188,9 @@ fn random(dice: &mut Dice) -> (&'static str, Value, Origin) {
         "custom:Bash" => json!({"command": dice.pick(&COMMANDS), "description": dice.pick(&["a", "b"])}),
         "filesystem.write" => json!({"path": dice.pick(&PATHS), "content": dice.pick(&["a", "b"])}),
         "slack.send" => json!({"channel": dice.pick(&["ops", "all"]), "text": "x"}),
-        _ => json!({"to": dice.pick(&ADDRESSES), "topic": dice.pick(&["a", "b"]), "text": dice.pick(&["hi", "see evil.example/x"])}),
+        _ => {
+            json!({"to": dice.pick(&ADDRESSES), "topic": dice.pick(&["a", "b"]), "text": dice.pick(&["hi", "see evil.example/x"])})
+        }
     };
     let map = arguments.as_object_mut().unwrap();
     match (name, dice.roll(6)) {
@@ -230,7 +242,11 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
         ("", "") => true,
         ("", _) | (_, "") => false,
         (one, other) if !one.starts_with('/') || !other.starts_with('/') => one == other,
-        (one, other) => clean(one) == clean(other) || (n > 0 && clean(other).starts_with(&format!("{}/", folder(&clean(one))))) || (n > 0 && clean(other) == folder(&clean(one))),
+        (one, other) => {
+            clean(one) == clean(other)
+                || (n > 0 && clean(other).starts_with(&format!("{}/", folder(&clean(one)))))
+                || (n > 0 && clean(other) == folder(&clean(one)))
+        }
     };
     match name {
         "email.send" => {
@@ -247,7 +263,9 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
             };
             let (yes, now) = (people(approved), people(tried));
             now.iter().all(|one| is_plain(one))
-                && now.iter().all(|one| yes.contains(one) || (n > 0 && yes.iter().any(|yes| domain(yes) == domain(one))))
+                && now
+                    .iter()
+                    .all(|one| yes.contains(one) || (n > 0 && yes.iter().any(|yes| domain(yes) == domain(one))))
         }
         "custom:Bash" => {
             let words = |value: &Value| {
@@ -268,7 +286,9 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
             let quoted = |value: &Value| text(value, "text").contains("evil.example");
             let both = is_plain(&yes) && is_plain(&now);
             let same = yes == now || (both && yes.to_lowercase() == now.to_lowercase());
-            quoted(approved) == quoted(tried) && beside && (same || (n > 0 && both && domain(&yes.to_lowercase()) == domain(&now.to_lowercase())))
+            quoted(approved) == quoted(tried)
+                && beside
+                && (same || (n > 0 && both && domain(&yes.to_lowercase()) == domain(&now.to_lowercase())))
         }
     }
 }

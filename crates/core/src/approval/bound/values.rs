@@ -161,9 +161,8 @@ fn read(role: &str, name: &str, text: &str) -> BoundedValue {
 }
 
 fn names_path(name: &str) -> bool {
-    const PATHS: [&str; 11] = [
-        "path", "paths", "file", "files", "filename", "filepath", "directory", "dir", "folder", "cwd", "destination",
-    ];
+    const PATHS: [&str; 11] =
+        ["path", "paths", "file", "files", "filename", "filepath", "directory", "dir", "folder", "cwd", "destination"];
     naming::words_of(name).last().is_some_and(|last| PATHS.contains(&last.as_str()))
 }
 

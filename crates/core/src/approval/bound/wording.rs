@@ -51,4 +51,3 @@ fn listed(values: &BTreeSet<String>) -> String {
 fn quoted<'a>(values: impl Iterator<Item = &'a String>) -> String {
     values.map(|value| format!("`{}`", visible(value))).collect::<Vec<_>>().join(", ")
 }
-

@@ -88,7 +88,8 @@ fn every_capability_of_the_catalogue_has_the_risk_of_its_reach() {
         }
         seen += 1;
         let expected = WRITES.iter().find(|(name, _)| *name == spec.name.as_str());
-        let expected = expected.map(|(_, risk)| *risk).or((spec.name.as_str() == "state.snapshot.load").then_some(Risk::Medium));
+        let expected =
+            expected.map(|(_, risk)| *risk).or((spec.name.as_str() == "state.snapshot.load").then_some(Risk::Medium));
         assert_eq!(Some(risk(spec, &known)), expected, "{}", spec.name);
         for origin in [Origin::Seen, Origin::New] {
             let unmet = [traced("x", "x", Origin::Known), traced("x", "y", origin)];

@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::{Answer, ApprovalState};
 use sluice_core::approval::card;
 use sluice_core::approval::voice::Form;
+use sluice_core::approval::{Answer, ApprovalState};
 
 use crate::channels::shown::Sight;
 use crate::doors::http::views::CallView;

@@ -133,7 +133,10 @@ fn each_use_is_counted_and_the_record_names_the_allowance_and_the_call() {
         }
         assert_eq!(used.len(), 1, "{used:#?}");
         assert_eq!(used[0]["detail"]["allowance"], allowance.id.to_string());
-        assert_eq!((used[0]["call"].as_str(), used[0]["hold"].as_str()), (Some(&*call.to_string()), Some(&*hold.to_string())));
+        assert_eq!(
+            (used[0]["call"].as_str(), used[0]["hold"].as_str()),
+            (Some(&*call.to_string()), Some(&*hold.to_string()))
+        );
     });
 }
 
