@@ -12,11 +12,14 @@ use crate::clock::{Span, Timestamp};
 use crate::ids::{AgentName, ApprovalId, HoldId, ServiceName};
 
 pub mod allowance;
+pub mod bound;
 pub mod card;
+pub mod command;
 pub mod diagram;
 pub mod mail;
 pub mod reason;
 pub mod reply;
+pub mod risk;
 pub mod voice;
 
 /// How long a question stays open unless configured.

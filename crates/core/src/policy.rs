@@ -15,7 +15,7 @@ mod index;
 mod judge;
 mod layer;
 mod live;
-mod path;
+pub(crate) mod path;
 mod pattern;
 mod program;
 mod question;

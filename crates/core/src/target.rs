@@ -5,6 +5,7 @@
 //! a part of a longer value; what cannot be told is a target nobody has met; the same question gets the same answer.
 
 mod find;
+pub(crate) mod naming;
 mod values;
 
 use std::collections::HashSet;
@@ -13,11 +14,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::AgentName;
+use serde_json::{Map, Value};
+
+use crate::approval::command;
+use crate::capability::Capability;
+use crate::ids::{AgentName, CapabilityName};
 use crate::policy::{Origin, Origins};
 
+pub(crate) use find::{RECIPIENT, is_moment, is_prose};
 pub use find::{of_capability, of_unknown};
 pub use values::Text;
+pub(crate) use values::{addresses, is_address};
 
 /// Most targets that are told apart; a call with more has one more that nobody has met.
 pub const MOST: usize = 200;
@@ -35,6 +42,28 @@ pub struct Target {
     forms: Vec<String>,
     /// Whether it says how much: an amount that was fine once is not known for ever.
     amount: bool,
+    /// What it is in the call: the argument without its place in a list, or `recipient`.
+    role: String,
+    /// Whether it only stands in a text for people.
+    quoted: bool,
+}
+
+/// A family of capabilities that share what they know: those of one service, or one tool that others define.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family(String);
+
+impl Family {
+    /// The family of a call. None where an approval says nothing about the next call: it deletes, pays, hands over
+    /// ownership, overrides a protection, or runs a program.
+    #[must_use]
+    pub fn of(capability: &CapabilityName, spec: Option<&Capability>, arguments: &Map<String, Value>) -> Option<Self> {
+        let name = capability.as_str();
+        if name == "process.run" || naming::is_decided_each_time(naming::verb_of(name), arguments) {
+            return None;
+        }
+        let described = spec.filter(|spec| spec.definition.is_none());
+        Some(Self(described.map_or_else(|| name.to_owned(), |spec| spec.service().to_string())))
+    }
 }
 
 /// A target and where it was first met.
@@ -77,12 +106,26 @@ pub fn origins(traced: &[Traced]) -> Origins {
 impl Target {
     pub(crate) fn new(argument: &str, value: &str, amount: bool) -> Self {
         let forms = values::forms(value);
-        Self { argument: argument.to_owned(), value: value.to_owned(), forms, amount }
+        let (argument, role) = (argument.to_owned(), role_of(argument));
+        Self { argument, value: value.to_owned(), forms, amount, role, quoted: false }
+    }
+
+    /// In a role of another name than its argument.
+    pub(crate) fn in_role(mut self, role: &str) -> Self {
+        role.clone_into(&mut self.role);
+        self
+    }
+
+    /// Found inside a text for people.
+    pub(crate) fn quoted(mut self) -> Self {
+        self.quoted = true;
+        self
     }
 
     /// A target nobody can have met.
     pub(crate) fn unreadable(argument: &str) -> Self {
-        Self { argument: argument.to_owned(), value: String::new(), forms: Vec::new(), amount: false }
+        let (argument, role) = (argument.to_owned(), role_of(argument));
+        Self { argument, value: String::new(), forms: Vec::new(), amount: false, role, quoted: false }
     }
 
     /// Whether it is the same as a value someone wrote down, such as a line of the configuration: the value itself,
@@ -102,31 +145,64 @@ impl Target {
         self.forms == values::forms(written)
     }
 
-    /// What the store remembers of a target people have approved for an agent; nothing for amounts and for what
-    /// cannot be compared.
+    /// What the store remembers of a target people have approved for an agent, for this family of capabilities and this
+    /// role of its argument. Nothing for amounts, for what cannot be compared, for what only stands in a text for people,
+    /// and for code.
     #[must_use]
-    pub fn print(&self, agent: &AgentName) -> Option<String> {
-        if self.forms.is_empty() || self.amount {
+    pub fn print(&self, agent: &AgentName, family: Option<&Family>) -> Option<String> {
+        let Family(family) = family?;
+        if self.forms.is_empty() || self.amount || self.quoted || !self.is_learnt() {
             return None;
         }
-        let mut hash = Sha256::new_with_prefix(b"sluice known target 1\0");
-        hash.update(agent.as_str());
-        for form in &self.forms {
-            hash.update((form.len() as u64).to_be_bytes());
-            hash.update(form);
+        let mut hash = Sha256::new_with_prefix(b"sluice known target 2\0");
+        for part in [agent.as_str(), family, &self.role].into_iter().chain(self.forms.iter().map(String::as_str)) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
         }
         Some(crate::hex::encode(&hash.finalize()))
     }
 
+    /// Whether it may become known at all: of what is carried out, only a harmless command of plain words.
+    fn is_learnt(&self) -> bool {
+        let name = self.role.rsplit('.').next().unwrap_or(&self.role);
+        !naming::is_executed(name) || (naming::is_command(name) && !command::is_decided_each_time(&self.value))
+    }
+
     /// As recorded, with its origin.
     #[must_use]
-    pub fn traced(&self, agent: &AgentName, origin: Origin, source: Option<String>) -> Traced {
+    pub fn traced(
+        &self,
+        agent: &AgentName,
+        family: Option<&Family>,
+        (origin, source): (Origin, Option<String>),
+    ) -> Traced {
         let mut value: String = self.value.chars().take(500).collect();
         if value.len() < self.value.len() {
             value.push('…');
         }
-        Traced { argument: self.argument.clone(), value, origin, source, print: self.print(agent) }
+        Traced { argument: self.argument.clone(), value, origin, source, print: self.print(agent, family) }
     }
+}
+
+/// An argument without the places in lists: `attendees[1].mail` is in the role `attendees[].mail`.
+fn role_of(argument: &str) -> String {
+    let mut role = String::with_capacity(argument.len());
+    let mut rest = argument;
+    while let Some((before, after)) = rest.split_once('[') {
+        role.push_str(before);
+        match after.split_once(']') {
+            Some((place, behind)) if !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit()) => {
+                role.push_str("[]");
+                rest = behind;
+            }
+            _ => {
+                role.push('[');
+                rest = after;
+            }
+        }
+    }
+    role.push_str(rest);
+    role
 }
 
 /// Whether the rest of a path stays below where it begins, however a service reads it.

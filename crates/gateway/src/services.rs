@@ -314,6 +314,14 @@ pub fn is_elsewhere(action: &Action) -> bool {
     name.starts_with(CHECKED) || name.starts_with("custom:")
 }
 
+/// The name an action would be carried out under: that of a call that is only checked, without its mark.
+#[must_use]
+pub fn carried_name(action: &Action) -> CapabilityName {
+    let name = action.capability();
+    let bare = name.as_str().strip_prefix(CHECKED).and_then(|bare| CapabilityName::new(bare).ok());
+    bare.unwrap_or_else(|| name.clone())
+}
+
 /// A capability as doors show it: what it does, whether it can be undone, and a JSON Schema of its arguments.
 #[must_use]
 pub fn describe(spec: &Capability) -> Value {

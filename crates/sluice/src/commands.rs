@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Vault(vault::Vault),
     /// List ways out, see what they have used, start over
     Egress(egress::Egress),
-    /// List standing yeses and take them back
+    /// List standing approvals and take them back
     Allowances(allowances::Allowances),
     /// Check, list and look after security proxies
     Proxies(proxies::Proxies),

@@ -12,6 +12,17 @@ ALTER TABLE deliveries ADD COLUMN card BLOB;
 ALTER TABLE votes ADD COLUMN card BLOB;
 
 -- Standing approvals: bounds, uses, last use.
+ALTER TABLE allowances ADD COLUMN bound TEXT;
+ALTER TABLE allowances ADD COLUMN uses INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE allowances ADD COLUMN last_used_at INTEGER;
+-- Standing approvals of agents had no bounds: they covered every call of a capability. They end here.
+UPDATE allowances SET revoked_by = 'node:upgrade', revoked_at = given_at, version = version + 1
+    WHERE asker LIKE 'agent:%' AND revoked_at IS NULL;
+-- A client's approval for a session had no end.
+UPDATE allowances SET expires_at = given_at + 28800000, uses_left = 200, version = version + 1
+    WHERE asker LIKE 'client:%' AND session IS NOT NULL AND expires_at IS NULL AND revoked_at IS NULL;
+-- What was learnt without the family of its capability and the role of its argument counts no longer.
+DELETE FROM known_targets;
 
 -- Freezes and mounted tools.
 

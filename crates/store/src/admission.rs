@@ -16,12 +16,12 @@ use sluice_core::audit::{Fact, commit};
 use sluice_core::batch::{Balance, Window};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
-use sluice_core::ids::{AllowanceId, MessageId, SessionId};
+use sluice_core::ids::{MessageId, SessionId};
 use sluice_core::target::{Traced, origins};
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, Digest, HoldId, ServiceName, Span, Tier, Timestamp};
 
 use crate::ahead::Ahead;
-use crate::allowances;
+use crate::allowances::{self, AllowanceUse};
 use crate::approvals;
 use crate::counters::{self, Counter};
 use crate::desk::Desk;
@@ -80,8 +80,8 @@ pub struct Admission {
     pub named: bool,
     /// The agent knows that it repeats an identical call.
     pub allow_duplicate: bool,
-    /// A person's standing yes that may answer policy's question. It never answers the batch window.
-    pub allowance: Option<AllowanceId>,
+    /// A person's standing approval that may answer policy's question. It never answers the batch window.
+    pub allowance: Option<AllowanceUse>,
     /// How long people have to answer.
     pub expiry: Span,
     /// The write it takes back, if it is a rollback.
@@ -219,13 +219,12 @@ impl Admission {
             Balance::Trips => Some(self.batch_card(desk).await?),
         };
         let needs_yes = tier == Tier::ApprovalRequired;
-        // A standing yes answers policy's question, never an escalation.
-        let allowance = self.allowance.filter(|_| raised.is_none());
         let admitted = match card {
             // What a person is asked about anyway is asked about alone, and no standing approval answers it now.
             Some(card) if needs_yes => self.ask_apart(desk, card, raised.is_some())?,
             Some(card) => self.join_card(desk, card)?,
-            None if needs_yes && !allowances::spend(desk, allowance, &self.action, self.session).await? => {
+            // A standing approval answers policy's question, never an escalation.
+            None if needs_yes && (raised.is_some() || !allowances::spend(desk, self).await?) => {
                 self.ask_alone(desk, raised.is_some(), self.asked_because(raised.is_some(), false))
             }
             None => self.hold(desk, tier, ready),

@@ -1,18 +1,18 @@
-//! Standing yeses as rows.
+//! Standing approvals as rows.
+//!
+//! Promise: a use is counted in the transaction of what it answers, and the record names the allowance and the call.
 
-use std::collections::BTreeSet;
-
-use sluice_core::Actor;
-use sluice_core::action::Action;
 use sluice_core::approval::Answer;
 use sluice_core::approval::allowance::{
-    self, Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Why,
+    self, Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Used, Why,
 };
+use sluice_core::approval::bound::{BoundedCall, TargetBound};
 use sluice_core::audit::Fact;
-use sluice_core::ids::{AllowanceId, RuleId, SessionId};
-use sluice_core::recipients;
+use sluice_core::ids::{AllowanceId, RuleId};
+use sluice_core::{Actor, ApprovalId};
 
 use crate::Store;
+use crate::admission::Admission;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
@@ -20,8 +20,8 @@ use crate::sql::{Row, Tx, params};
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, rule, session, asker, covers, domains, given_at, expires_at, uses_left, revoked_by, revoked_at, ",
-            "version FROM allowances ",
+            "SELECT id, rule, session, asker, covers, bound, given_at, expires_at, uses_left, uses, last_used_at, ",
+            "revoked_by, revoked_at, version FROM allowances ",
             $rest
         )
     };
@@ -32,9 +32,10 @@ const OF_ASKER: &str = select!("WHERE asker = ?1 AND revoked_at IS NULL ORDER BY
 const OF_ASKER_LOCKED: &str = select!("WHERE asker = ?1 AND revoked_at IS NULL ORDER BY given_at, id /*lock*/");
 const BY_RULE: &str = select!("WHERE rule = ?1 /*lock*/");
 const ALL: &str = select!("ORDER BY given_at, id LIMIT ?1");
-const GIVE: &str = "INSERT INTO allowances (id, rule, session, asker, covers, domains, given_at, given_by, expires_at, \
+const GIVE: &str = "INSERT INTO allowances (id, rule, session, asker, covers, bound, given_at, given_by, expires_at, \
      uses_left, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1)";
-const SPENT: &str = "UPDATE allowances SET uses_left = ?3, version = version + 1 WHERE id = ?1 AND version = ?2";
+const SPENT: &str = "UPDATE allowances SET uses_left = ?3, uses = ?4, last_used_at = ?5, version = version + 1 \
+     WHERE id = ?1 AND version = ?2";
 const REVOKE: &str =
     "UPDATE allowances SET revoked_by = ?3, revoked_at = ?4, version = version + 1 WHERE id = ?1 AND version = ?2";
 
@@ -44,7 +45,7 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
         Scope::Standing { rule } => (Some(rule.bits()), None),
         Scope::Session { session } => (None, Some(session_text(session))),
     };
-    let domains = allowance.bounds.domains.as_ref().map(|domains| serde_json::json!(domains).to_string());
+    let bound = allowance.bounds.target.as_ref().map(|bound| serde_json::json!(bound).to_string());
     desk.write(
         GIVE,
         params![
@@ -53,7 +54,7 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
             session,
             asker_text(&allowance.asker),
             covers_text(&allowance.covers),
-            domains,
+            bound,
             allowance.given_at,
             by,
             allowance.bounds.expires_at,
@@ -64,63 +65,75 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
         Fact::new("allowance.given", by.clone())
             .with("allowance", allowance.id)
             .with("code", allowance.code())
-            .with("covers", covers_text(&allowance.covers)),
+            .with("covers", covers_text(&allowance.covers))
+            .with("bounded", allowance.bounds.target.is_some()),
     );
 }
 
-/// Lets a standing yes answer policy's question, if it still does. Counts the use.
-pub(crate) async fn spend<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    id: Option<AllowanceId>,
-    action: &Action,
-    session: Option<SessionId>,
-) -> Result<bool, StoreError> {
-    let Some(id) = id else { return Ok(false) };
-    let Some(row) = desk.row(ONE_LOCKED, params![id]).await? else { return Ok(false) };
+/// A standing approval that may answer a call, and the call as its bound sees it.
+#[derive(Debug, Clone)]
+pub struct AllowanceUse {
+    /// Which.
+    pub id: AllowanceId,
+    /// The call.
+    pub call: BoundedCall,
+}
+
+/// Lets a standing approval answer policy's question about a write, if it still does. Counts the use.
+pub(crate) async fn spend<T: Tx>(desk: &mut Desk<'_, T>, admission: &Admission) -> Result<bool, StoreError> {
+    let Some(AllowanceUse { id, call }) = &admission.allowance else { return Ok(false) };
+    let Some(row) = desk.row(ONE_LOCKED, params![*id]).await? else { return Ok(false) };
     let (allowance, version) = decode(row)?;
-    let (asker, session) = (Asker::Agent(action.agent().clone()), session.map(Session::Issued));
-    let reached: Vec<_> = ["to", "cc", "bcc"]
-        .iter()
-        .filter_map(|name| action.arguments().get(*name))
-        .flat_map(recipients::read)
-        .collect();
+    let agent = admission.action.agent();
+    let (asker, session) = (Asker::Agent(agent.clone()), admission.session.map(Session::Issued));
     let question = Question {
         asker: &asker,
         session: session.as_ref(),
-        asked: Asked::Capability(action.capability()),
-        recipients: &reached,
+        asked: Asked::Capability(call.capability()),
+        call: Some(call),
         why: &[Why::Policy],
         at: desk.now,
     };
     let Ok(spent) = allowance.spend(&question) else { return Ok(false) };
-    desk.write_one(SPENT, params![id, version, spent.bounds.uses_left]);
-    desk.record(Fact::new("allowance.used", Actor::Agent(action.agent().clone())).with("allowance", id));
+    let mut fact = Fact::new("allowance.used", Actor::Agent(agent.clone())).with("capability", call.capability());
+    fact.call = Some(admission.call);
+    fact.hold = Some(admission.hold);
+    fact.digest = Some(admission.action.digest());
+    count(desk, &spent, version, fact);
     Ok(true)
 }
 
-/// Lets a standing yes answer a question of the approval API, if there is one. Counts the use; gives the menu's line
-/// and, for a standing rule, its id.
+/// Writes down one use.
+fn count<T: Tx>(desk: &mut Desk<'_, T>, spent: &Allowance, version: u64, fact: Fact) {
+    desk.write_one(SPENT, params![spent.id, version, spent.bounds.uses_left, spent.used.times, spent.used.last]);
+    let mut fact = fact.with("allowance", spent.id).with("uses", spent.used.times);
+    if let Some(left) = spent.bounds.uses_left {
+        fact = fact.with("uses_left", left);
+    }
+    desk.record(fact);
+}
+
+/// Lets a standing approval answer a question of the approval API, if there is one. Counts the use; gives the menu's
+/// line and, for a standing rule, its id.
 pub(crate) async fn spend_on<T: Tx>(
     desk: &mut Desk<'_, T>,
     question: &Question<'_>,
-    by: &Actor,
+    (approval, by): (ApprovalId, &Actor),
 ) -> Result<Option<(Answer, Option<RuleId>)>, StoreError> {
     let rows = desk.rows(OF_ASKER_LOCKED, params![asker_text(question.asker)]).await?;
     let given = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
     let Some(found) = allowance::answering(given.iter().map(|(allowance, _)| allowance), question) else {
         return Ok(None);
     };
-    let (id, answer) = match &found.scope {
-        Scope::Standing { rule } => (found.id, (Answer::Always, Some(*rule))),
-        Scope::Session { .. } => (found.id, (Answer::Session, None)),
+    let answer = match &found.scope {
+        Scope::Standing { rule } => (Answer::Always, Some(*rule)),
+        Scope::Session { .. } => (Answer::Session, None),
     };
-    let version = given.iter().find(|(allowance, _)| allowance.id == id).map_or(0, |(_, version)| *version);
-    if let Ok(spent) = found.clone().spend(question)
-        && let Some(left) = spent.bounds.uses_left
-    {
-        desk.write_one(SPENT, params![id, version, left]);
-    }
-    desk.record(Fact::new("allowance.used", by.clone()).with("allowance", id));
+    let version = given.iter().find(|(allowance, _)| allowance.id == found.id).map_or(0, |(_, version)| *version);
+    let Ok(spent) = found.clone().spend(question) else { return Ok(None) };
+    let mut fact = Fact::new("allowance.used", by.clone());
+    fact.approval = Some(approval);
+    count(desk, &spent, version, fact);
     Ok(Some(answer))
 }
 
@@ -276,18 +289,19 @@ fn decode(row: Row) -> Result<(Allowance, u64), StoreError> {
         _ => None,
     };
     let covers = covers.ok_or_else(|| row.impossible("it covers something unknown"))?;
-    let domains: Option<BTreeSet<String>> = match row.maybe_text()? {
+    let target: Option<TargetBound> = match row.maybe_text()? {
         None => None,
-        Some(text) => Some(serde_json::from_str(&text).map_err(|_| row.impossible("domains that are not a list"))?),
+        Some(text) => Some(serde_json::from_str(&text).map_err(|_| row.impossible("a bound that cannot be read"))?),
     };
     let (given_at, expires_at, uses_left) = (row.time()?, row.maybe_time()?, row.maybe_int()?);
     let uses_left = uses_left.map(u32::try_from).transpose().map_err(|_| row.impossible("a count is out of range"))?;
+    let used = Used { times: row.count()?, last: row.maybe_time()? };
     let (revoked_by, revoked_at): (Option<Actor>, _) = (row.maybe_parsed()?, row.maybe_time()?);
     let standing = match (revoked_by, revoked_at) {
         (None, None) => Standing::Active,
         (Some(by), Some(at)) => Standing::Revoked { by, at },
         _ => return Err(row.impossible("half revoked")),
     };
-    let bounds = Bounds { expires_at, uses_left, domains };
-    Ok((Allowance { id, scope, asker, covers, bounds, given_at, standing }, row.count()?))
+    let bounds = Bounds { expires_at, uses_left, target };
+    Ok((Allowance { id, scope, asker, covers, bounds, given_at, used, standing }, row.count()?))
 }

@@ -73,6 +73,7 @@ use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, Service
 pub use admission::{Admission, Admitted, Rate};
 pub use agents::Agent;
 pub use alerts::{Alert, AlertFilter};
+pub use allowances::AllowanceUse;
 pub use answers::{Amended, Amendment, Joint};
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};

@@ -186,11 +186,11 @@ impl NewRequest {
             asker: &asker,
             session: Some(&session),
             asked: About::ActionType(&self.request.action_type),
-            recipients: &[],
+            call: None,
             why: &[allowance::Why::Policy],
             at: desk.now,
         };
-        allowances::spend_on(desk, &question, &Actor::Agent(self.agent.clone())).await
+        allowances::spend_on(desk, &question, (self.approval, &Actor::Agent(self.agent.clone()))).await
     }
 
     fn ask<T: Tx>(&self, desk: &mut Desk<'_, T>, digest: Digest) -> Received {

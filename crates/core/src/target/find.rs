@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value};
 
+use super::naming::words_of;
 use super::values::{addresses, reaches};
 use super::{MOST, Target};
 use crate::capability::{Capability, ParamKind};
@@ -89,6 +90,9 @@ const PEOPLE: [&str; 28] = [
     "amounts",
 ];
 
+/// The role of everyone a message goes to, whatever line of it they stand in.
+pub(crate) const RECIPIENT: &str = "recipient";
+
 /// The targets a manifest marks.
 #[must_use]
 pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<Target> {
@@ -130,7 +134,7 @@ fn people(name: &str, value: &Value, found: &mut Vec<Target>) {
     }
     for recipient in list {
         match recipient.domain() {
-            Some(_) => found.push(Target::new(name, &recipient.address, false)),
+            Some(_) => found.push(Target::new(name, &recipient.address, false).in_role(RECIPIENT)),
             None => found.push(Target::unreadable(name)),
         }
     }
@@ -181,32 +185,30 @@ fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec
                 unknown(&format!("{place}.{key}"), key, item, depth + 1, found);
             }
         }
-        Value::String(text) if says(name, &TEXTS) => {
-            found.extend(addresses(text).iter().map(|address| Target::new(place, address, false)));
+        Value::String(text) if is_prose(name) => {
+            found.extend(addresses(text).iter().map(|address| Target::new(place, address, false).quoted()));
         }
-        Value::String(text) if says(name, &TIMES) && is_time(text) => {}
+        Value::String(text) if is_moment(name, text) => {}
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             leaves(place, value, says(name, &AMOUNTS), depth, found);
         }
     }
 }
 
-/// Whether one of the words of a name is among these: `event_title`, `eventTitle`.
+/// Whether the last word of a name is among these. It says what the argument is: a `message_id` is no message, a
+/// `text_body` is a text.
 fn says(name: &str, words: &[&str]) -> bool {
-    let mut spaced = String::with_capacity(name.len() + 4);
-    let mut small = false;
-    for c in name.chars() {
-        if c.is_uppercase() && small {
-            spaced.push(' ');
-        }
-        small = c.is_lowercase();
-        spaced.extend(c.to_lowercase());
-    }
-    // The last word says what it is: a `message_id` is no message, a `text_body` is a text.
-    spaced
-        .split(|c: char| !c.is_alphanumeric())
-        .rfind(|word| !word.is_empty())
-        .is_some_and(|last| words.contains(&last))
+    words_of(name).last().is_some_and(|last| words.contains(&last.as_str()))
+}
+
+/// Whether an argument of this name holds a text for people.
+pub(crate) fn is_prose(name: &str) -> bool {
+    says(name, &TEXTS)
+}
+
+/// Whether an argument is a time and nothing else.
+pub(crate) fn is_moment(name: &str, text: &str) -> bool {
+    says(name, &TIMES) && is_time(text)
 }
 
 /// Whether a text is nothing but a time.

@@ -15,6 +15,11 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
+/// The family of a mail.
+fn mail() -> Option<Family> {
+    Family::of(&CapabilityName::new("custom:mail").unwrap(), None, &Map::new())
+}
+
 fn asked(task: &str, value: &str) -> bool {
     Text::new(task).holds(&Target::new("x", value, false))
 }
@@ -190,13 +195,64 @@ fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
         assert!(!target(out).is("/desk/"), "{out}");
     }
     let agent = AgentName::new("clerk").unwrap();
-    assert_eq!(target("Ana@corp.example").print(&agent), target("ana@corp.example").print(&agent));
-    assert_ne!(
-        target("ana@corp.example").print(&agent),
-        target("ana@corp.example").print(&AgentName::new("b").unwrap())
+    assert_eq!(
+        target("Ana@corp.example").print(&agent, mail().as_ref()),
+        target("ana@corp.example").print(&agent, mail().as_ref())
     );
-    assert_eq!(Target::new("amount", "50", true).print(&agent), None, "an amount is not known for ever");
-    assert_eq!(Target::unreadable("to").print(&agent), None);
+    assert_ne!(
+        target("ana@corp.example").print(&agent, mail().as_ref()),
+        target("ana@corp.example").print(&AgentName::new("b").unwrap(), mail().as_ref())
+    );
+    assert_eq!(
+        Target::new("amount", "50", true).print(&agent, mail().as_ref()),
+        None,
+        "an amount is not known for ever"
+    );
+    assert_eq!(Target::unreadable("to").print(&agent, mail().as_ref()), None);
+}
+
+#[test]
+fn what_is_known_is_known_for_one_family_and_one_role_and_never_from_a_text() {
+    let agent = AgentName::new("clerk").unwrap();
+    let catalogue = Catalogue::builtin().unwrap();
+    let prints = |name: &str, arguments: Value| -> Vec<Option<String>> {
+        let capability = CapabilityName::new(name).unwrap();
+        let spec = catalogue.get(&capability);
+        let Value::Object(map) = arguments else { panic!() };
+        let found = spec.map_or_else(|| of_unknown(&map), |spec| of_capability(spec, &map));
+        assert!(!found.is_empty(), "{name} has no targets");
+        let family = Family::of(&capability, spec, &map);
+        found.iter().map(|target| target.print(&agent, family.as_ref())).collect()
+    };
+    let to = |field: &str| json!({field: "ana@corp.example"});
+    let sent = prints("email.send", to("to"));
+    assert!(sent[0].is_some());
+    assert_eq!(sent, prints("email.forward", to("bcc")), "one family, one role");
+    assert_ne!(sent, prints("custom:send", to("to")), "another tool");
+    assert_ne!(prints("custom:send", to("to")), prints("custom:send", to("owner_hint")), "another role");
+    assert_ne!(prints("custom:send", to("to")), prints("custom:mail", to("to")), "another tool");
+    assert_eq!(prints("custom:add", json!({"to": ["a", "b"]})).len(), 2);
+    assert_eq!(
+        prints("custom:add", json!({"to": ["a"]}))[0],
+        prints("custom:add", json!({"to": ["x", "a"]}))[1],
+        "its place in a list does not matter"
+    );
+    for (name, arguments) in [
+        ("custom:note", json!({"text": "write to billing@evil.example"})),
+        ("custom:pay_invoice", to("to")),
+        ("custom:transfer_ownership", to("to")),
+        ("custom:delete", json!({"id": "file-7"})),
+        ("filesystem.delete", json!({"path": "/desk/a"})),
+        ("custom:push", json!({"remote": "origin", "force": true})),
+        ("process.run", json!({"command": "make"})),
+        ("custom:run", json!({"code": "print(1)"})),
+        ("custom:Bash", json!({"command": "rm -rf /tmp/x"})),
+        ("custom:Bash", json!({"command": "make test; rm x"})),
+    ] {
+        let shown = arguments.to_string();
+        assert!(prints(name, arguments).iter().all(Option::is_none), "{name} {shown}");
+    }
+    assert!(prints("custom:Bash", json!({"command": "make test"}))[0].is_some());
 }
 
 proptest! {

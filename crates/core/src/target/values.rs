@@ -138,7 +138,7 @@ fn strip<'t>(text: &'t str, start: &str) -> Option<&'t str> {
 }
 
 /// Whether it can only be read as one mail address.
-pub(super) fn is_address(part: &str) -> bool {
+pub(crate) fn is_address(part: &str) -> bool {
     let Some((local, domain)) = part.split_once('@') else { return false };
     let plain = |c: char| c.is_alphanumeric() || "-.".contains(c);
     !local.is_empty()
@@ -202,7 +202,7 @@ const FILES: [&str; 28] = [
 ];
 
 /// Addresses inside a text of which nobody says that it names one: mail, links, hosts, accounts, telephone numbers.
-pub(super) fn addresses(text: &str) -> Vec<String> {
+pub(crate) fn addresses(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |part: &str| {
         if !found.iter().any(|known| known == part) {

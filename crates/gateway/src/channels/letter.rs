@@ -4,7 +4,7 @@
 //! the moment silence becomes a no; what does not fit, or is above what the channel may approve, has no yes on it.
 
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::voice::{self, Form};
+use sluice_core::approval::voice::Form;
 use sluice_core::approval::{ApprovalState, card};
 use sluice_core::{ApprovalId, Timestamp};
 
@@ -12,6 +12,7 @@ use super::shown;
 use crate::Gateway;
 use crate::config::Risk;
 use crate::gate::deciding::{Question, told};
+use crate::gate::standing;
 
 /// Something to press.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub fn letter(
     text.push_str(&format!("{}\nopen until {}\n\n", approval.id, until(expires_at)));
     if allowed {
         text.push_str("Press a button, or reply to this message:\n");
-        text.push_str(&menu(question));
+        text.push_str(&standing::menu(question));
     } else if inside.withheld.is_some() {
         text.push_str("This cannot be approved here. Look and decide with `sluice approvals`, or deny here with 3.");
     } else if inside.whole {
@@ -117,18 +118,6 @@ fn until(at: Timestamp) -> String {
     at.to_string()
 }
 
-/// What can be answered.
-pub(super) fn menu(question: &Question) -> String {
-    match question.form() {
-        Form::Menu if question.can_stand() => voice::menu(Form::Menu),
-        Form::Menu => {
-            let kept = |line: &&str| !line.starts_with('2') && !line.starts_with('6');
-            voice::menu(Form::Menu).lines().filter(kept).collect::<Vec<_>>().join("\n")
-        }
-        form => voice::menu(form),
-    }
-}
-
 fn buttons(question: &Question, allowed: bool) -> Vec<Vec<Button>> {
     let button = |label: &str, answer: &str| Button { label: label.into(), answer: answer.into() };
     let deny = || button("3 Deny", "3");
@@ -137,11 +126,13 @@ fn buttons(question: &Question, allowed: bool) -> Vec<Vec<Button>> {
         return vec![vec![deny()], stop];
     }
     match question.form() {
-        Form::Menu if question.can_stand() => vec![
-            vec![button("1 Allow once", "1"), button("2 Allow session", "2")],
-            vec![deny(), button("6 Always allow", "6")],
-            stop,
-        ],
+        Form::Menu if question.can_stand() => {
+            let mut first = vec![button("1 Allow once", "1")];
+            if question.offers.iter().any(|offer| offer.has_session) {
+                first.push(button("2 Allow session", "2"));
+            }
+            vec![first, vec![deny(), button("6 Always allow", "6")], stop]
+        }
         Form::Menu => vec![vec![button("1 Allow once", "1"), deny()], stop],
         Form::Choice(options) => {
             let choice = |(letter, option): (char, &String)| {

@@ -71,7 +71,7 @@ pub fn in_letter(room: usize) -> Space {
 /// Renders a question within so much room.
 #[must_use]
 pub fn of(gw: &Gateway, question: &Question, space: Space) -> Sight {
-    let menu = card::length(&letter::menu(question)).saturating_sub(MENU);
+    let menu = card::length(&standing::menu(question)).saturating_sub(MENU);
     let space = Space { characters: space.characters.saturating_sub(menu), ..space };
     let mut inside = preview(gw, question, space);
     let said = card::reasons(&question.reasons);

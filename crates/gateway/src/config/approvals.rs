@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use sluice_core::approval::risk;
 use sluice_core::policy::reading::{Kind, Node, closest, escape};
 use sluice_core::{PersonName, Span};
 
@@ -35,6 +36,10 @@ section! {
         telegram_ceiling: Risk = Risk::High,
         /// The highest risk that may be approved by mail.
         email_ceiling: Risk = Risk::Medium,
+        /// How long `2` (allow for this session) lasts for a client of the approval API, which acts by itself.
+        client_session: Span = Span::from_hours(8); within Span::from_secs(1)..=Span::from_hours(30 * 24),
+        /// How many requests `2` answers for a client of the approval API.
+        client_session_uses: u32 = 200; within 1..=1_000_000,
         /// Address under which people reach this gateway: `https://gate.example.org`. With it, letters to one person
         /// carry a link to a page that shows the question and asks again. The page may approve what the channel the
         /// link came over may.
@@ -52,13 +57,13 @@ section! {
 }
 
 choice! {
-    /// How bad a wrong yes can be.
+    /// How bad a wrong approval can be.
     Risk {
-        /// It can be repeated or taken back.
+        /// It stays on this machine, or it can be taken back.
         Low = "low",
-        /// It can be found afterwards, or a client carries it out by itself.
+        /// Something leaves and cannot be called back, nobody has described what it does, or a client carries it out.
         Medium = "medium",
-        /// It can be neither, or it is many at once.
+        /// Many or unmet targets, money, code, a deletion that cannot be undone, or many writes at once.
         High = "high",
     }
 }
@@ -85,6 +90,16 @@ impl Risk {
             Self::Low => 0,
             Self::Medium => 1,
             Self::High => 2,
+        }
+    }
+}
+
+impl From<risk::Risk> for Risk {
+    fn from(risk: risk::Risk) -> Self {
+        match risk {
+            risk::Risk::Low => Self::Low,
+            risk::Risk::Medium => Self::Medium,
+            risk::Risk::High => Self::High,
         }
     }
 }

@@ -233,7 +233,8 @@ async fn post(gw: &Gateway, token: &str, headers: &HeaderMap, body: Incoming) ->
     let stops = matches!(meaning, Meaning::Freeze(_));
     let by = Actor::Person(opened.link.person.clone());
     let voice = Voice { by, channel: opened.channel, ceiling: Some(opened.ceiling) };
-    match deciding::decide(gw, &voice, &opened.question, meaning).await {
+    let bound = field("bound").parse::<u32>().ok();
+    match deciding::decide_within(gw, &voice, &opened.question, (meaning, bound)).await {
         // Looked at anew: loading the page again must not send the form again.
         Ok(Heard::Decided { .. }) => Ok(Page { status: 303, html: String::new(), to: Some(format!("{PATH}{token}")) }),
         Ok(heard) => {

@@ -5,27 +5,22 @@
 //! person is needed, and what the question still offers. A yes covers the digests that were shown and no others. Late
 //! answers are told who decided and when.
 
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
 use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::reply::Reply;
 use sluice_core::approval::voice::{Form, Meaning, Stop};
 use sluice_core::approval::{Answer, Approval, ApprovalState, Subject};
-use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
-use sluice_core::ids::{AllowanceId, MessageId, RuleId};
+use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
 use sluice_core::target::Traced;
-use sluice_core::{Actor, ApprovalId, Digest, HoldId, Span};
+use sluice_core::{Actor, ApprovalId, Digest, HoldId};
 use sluice_store::{Card, Choice, Decided, Decision, Delivery, Filed, Joint, Ruling, WriteContents};
 
+use super::standing::{self, Offer};
 use crate::channels::shown;
 use crate::config::Risk;
 use crate::{Gateway, No};
 
-/// How long a yes for a session lasts, and how often it answers, for calls through our own doors.
-const SESSION: (Span, u32) = (Span::from_hours(1), 20);
-/// How long a standing yes lasts there.
-const ALWAYS: Span = Span::from_hours(30 * 24);
 
 /// Who speaks, and over what.
 #[derive(Debug, Clone)]
@@ -82,6 +77,27 @@ pub struct Question {
     pub why: Vec<AskReason>,
     /// How many of its writes the answered letter showed; everything if the answer comes from no letter.
     pub shown: Option<u32>,
+    /// How bad a wrong approval can be.
+    risk: Risk,
+    /// The standing approvals a person can choose from, the narrowest first.
+    pub offers: Vec<Offer>,
+}
+
+/// An answer with everything a person can say about it.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// The answer itself.
+    pub ruling: Ruling,
+    /// The digests of what they were shown, if they name them.
+    pub shown: Vec<Digest>,
+    /// Which of the offered bounds a standing approval has: 1 is the narrowest, which is meant if nothing is said.
+    pub bound: Option<u32>,
+}
+
+impl From<Ruling> for Said {
+    fn from(ruling: Ruling) -> Self {
+        Self { ruling, shown: Vec::new(), bound: None }
+    }
 }
 
 impl Question {
@@ -108,7 +124,10 @@ impl Question {
         };
         let reasons = contents.iter().filter_map(|one| one.reason.clone()).collect();
         let why = store.asked_because(id).await?;
-        Ok(Self { card, holds, filed, targets, reasons, contents, why, shown: None })
+        let (risk, offers) = (Risk::High, Vec::new());
+        let mut read = Self { card, holds, filed, targets, reasons, contents, why, shown: None, risk, offers };
+        (read.risk, read.offers) = standing::weigh(gw, &read);
+        Ok(read)
     }
 
     /// The question as somebody answers it who got this letter.
@@ -134,35 +153,16 @@ impl Question {
         }
     }
 
-    /// How bad a wrong yes can be.
+    /// How bad a wrong approval can be.
     #[must_use]
     pub fn risk(&self) -> Risk {
-        match self.card.approval.subject {
-            Subject::Batch => Risk::High,
-            Subject::Request => Risk::Medium,
-            Subject::Write => {
-                self.holds.iter().map(|hold| of_class(hold.class)).max_by_key(|risk| risk.rank()).unwrap_or(Risk::High)
-            }
-        }
+        self.risk
     }
 
-    /// Whether a yes may stand for more than this once.
+    /// Whether an approval may stand for more than this once.
     #[must_use]
     pub fn can_stand(&self) -> bool {
-        match self.card.approval.subject {
-            Subject::Batch => false,
-            Subject::Request => matches!(self.form(), Form::Menu),
-            // What cannot even be found afterwards is asked about each time.
-            Subject::Write => self.risk() != Risk::High,
-        }
-    }
-}
-
-const fn of_class(class: EffectClass) -> Risk {
-    match class {
-        EffectClass::Absolute | EffectClass::ConsumeOnce => Risk::Low,
-        EffectClass::Findable => Risk::Medium,
-        EffectClass::Opaque => Risk::High,
+        !self.offers.is_empty()
     }
 }
 
@@ -171,6 +171,19 @@ const fn of_class(class: EffectClass) -> Risk {
 /// # Errors
 /// When this person or channel may not, the question does not offer it, or it cannot be recorded.
 pub async fn decide(gw: &Gateway, voice: &Voice, question: &Question, meaning: Meaning) -> Result<Heard, No> {
+    decide_within(gw, voice, question, (meaning, None)).await
+}
+
+/// Takes one answer, with the bound of a standing approval that was chosen along.
+///
+/// # Errors
+/// As [`decide`].
+pub async fn decide_within(
+    gw: &Gateway,
+    voice: &Voice,
+    question: &Question,
+    (meaning, bound): (Meaning, Option<u32>),
+) -> Result<Heard, No> {
     let approval = &question.card.approval;
     if let Some(no) = changed_since(question, &meaning) {
         // The person sees the question as it is now, and can answer that.
@@ -185,7 +198,7 @@ pub async fn decide(gw: &Gateway, voice: &Voice, question: &Question, meaning: M
         Meaning::Choice(words) => Ruling::Allow { answer: Answer::Note, note: Some(words) },
         Meaning::Menu(reply) => ruling_of(approval.subject, reply)?,
     };
-    rule(gw, voice, question, ruling, Vec::new()).await
+    rule(gw, voice, question, Said { ruling, shown: Vec::new(), bound }).await
 }
 
 /// A refusal, if a yes would cover writes that the answered letter did not show. A no always counts.
@@ -225,13 +238,8 @@ fn ruling_of(subject: Subject, reply: Reply) -> Result<Ruling, No> {
 ///
 /// # Errors
 /// As [`decide`].
-pub async fn rule(
-    gw: &Gateway,
-    voice: &Voice,
-    question: &Question,
-    ruling: Ruling,
-    named: Vec<Digest>,
-) -> Result<Heard, No> {
+pub async fn rule(gw: &Gateway, voice: &Voice, question: &Question, said: impl Into<Said>) -> Result<Heard, No> {
+    let Said { ruling, shown: named, bound } = said.into();
     let approval = &question.card.approval;
     let denies = matches!(ruling, Ruling::Deny { .. });
     let open = matches!(approval.state, ApprovalState::Pending { .. }) && !approval.is_over(gw.now());
@@ -240,7 +248,7 @@ pub async fn rule(
     }
     let allowance = match &ruling {
         Ruling::Allow { answer: answer @ (Answer::Session | Answer::Always), .. } if open => {
-            Some(standing(gw, question, *answer)?)
+            Some(standing::allowance(gw, question, *answer, bound)?)
         }
         _ => None,
     };
@@ -303,43 +311,6 @@ fn may(gw: &Gateway, voice: &Voice, question: &Question) -> Result<(), No> {
         return refuse("this could not be shown whole here; look and decide with `sluice approvals`, or deny here");
     }
     Ok(())
-}
-
-/// The standing yes that 2 and 6 leave behind.
-fn standing(gw: &Gateway, question: &Question, answer: Answer) -> Result<Allowance, No> {
-    let refuse = |text: &str| No::saying(Code::ApprovalNotOffered, text);
-    let (now, id) = (gw.now(), AllowanceId::mint(gw.ids.as_ref()));
-    let rule = || Scope::Standing { rule: RuleId::mint(gw.ids.as_ref()) };
-    if let Some(filed) = &question.filed {
-        if !question.can_stand() {
-            return Err(refuse("a choice is answered once, not for ever"));
-        }
-        let session = Session::Claimed(filed.request.session.clone());
-        return Ok(Allowance {
-            id,
-            scope: if answer == Answer::Always { rule() } else { Scope::Session { session } },
-            asker: Asker::Client(filed.request.client.clone()),
-            covers: Covers::ActionType(filed.request.action_type.clone()),
-            bounds: Bounds::default(),
-            given_at: now,
-            standing: Standing::Active,
-        });
-    }
-    let [hold] = question.holds.as_slice() else { return Err(refuse("a batch is answered once, not for ever")) };
-    let (scope, expires_at, uses_left) = match (answer, hold.session) {
-        (Answer::Always, _) => (rule(), now + ALWAYS, None),
-        (_, Some(session)) => (Scope::Session { session: Session::Issued(session) }, now + SESSION.0, Some(SESSION.1)),
-        (_, None) => return Err(refuse("the call has no session, so a yes for the session means nothing")),
-    };
-    Ok(Allowance {
-        id,
-        scope,
-        asker: Asker::Agent(hold.agent().clone()),
-        covers: Covers::Capability(hold.action.capability().clone()),
-        bounds: Bounds { expires_at: Some(expires_at), uses_left, domains: None },
-        given_at: now,
-        standing: Standing::Active,
-    })
 }
 
 async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) -> Result<Heard, No> {

@@ -5,10 +5,10 @@
 
 use sluice_core::Actor;
 use sluice_core::approval::reply::Unclear;
-use sluice_core::approval::voice;
 use sluice_store::StoreError;
 
 use super::deciding::Question;
+use super::standing;
 use crate::Gateway;
 use crate::channels::shown;
 
@@ -32,9 +32,5 @@ pub async fn menu_once(
     gw.store.hear(NAME, &news, None).await?;
     // The choices of a question are its client's words, which may be what must not leave.
     let withheld = shown::of(gw, question, shown::PAGE).withheld.is_some();
-    Ok(Some(if withheld {
-        format!("Nothing was decided: {unclear}.")
-    } else {
-        voice::repeat(unclear, question.form())
-    }))
+    Ok(Some(if withheld { format!("Nothing was decided: {unclear}.") } else { standing::repeat(question, unclear) }))
 }

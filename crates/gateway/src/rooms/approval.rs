@@ -1,18 +1,19 @@
 //! Approval: whether a person has to be asked, or has answered in advance.
 //!
 //! Takes `Cleared`, gives `Asked`. The question itself is put by the store, in the transaction that admits
-//! the write, because the batch window may raise one too. Promise: a standing yes answers policy's question
-//! only, never an escalation.
+//! the write, because the batch window may raise one too. Promise: a standing approval answers policy's question
+//! only, never an escalation, and only a call inside its bound whose targets were asked for or are known.
 
+use sluice_core::Tier;
 use sluice_core::approval::allowance::{self, Asked as About, Asker, Session};
+use sluice_core::approval::bound::BoundedCall;
 use sluice_core::approval::reason::AskReason;
 use sluice_core::capability::Effect;
-use sluice_core::ids::AllowanceId;
 use sluice_core::target::Traced;
-use sluice_core::{Tier, recipients};
-use sluice_store::Rate;
+use sluice_store::{AllowanceUse, Rate};
 
 use super::leak::Cleared;
+use super::origin;
 use super::policy::Judged;
 use super::schema::Checked;
 use crate::{Gateway, No};
@@ -21,7 +22,7 @@ use crate::{Gateway, No};
 #[derive(Debug)]
 pub struct Asked {
     judged: Judged,
-    allowance: Option<AllowanceId>,
+    allowance: Option<AllowanceUse>,
 }
 
 /// Looks for a standing yes where one could help.
@@ -29,26 +30,38 @@ pub struct Asked {
 /// # Errors
 /// When the standing yeses cannot be read.
 pub(crate) async fn ask(gw: &Gateway, cleared: Cleared) -> Result<Asked, No> {
-    let judged = cleared.into_judged();
+    let mut judged = cleared.into_judged();
     if judged.tier() != Tier::ApprovalRequired {
         return Ok(Asked { judged, allowance: None });
+    }
+    if judged.checked().effect() == Effect::Read {
+        // Whoever is asked about a read sees where its targets come from, as for a write.
+        let checked = judged.checked();
+        let targets = origin::of(gw, checked.action(), checked.known().session()).await?;
+        judged.trace(targets);
     }
     let checked = judged.checked();
     let asker = Asker::Agent(checked.known().agent().clone());
     let given = gw.store.allowances_of(asker.clone()).await?;
+    if given.is_empty() {
+        return Ok(Asked { judged, allowance: None });
+    }
     let session = checked.known().session().map(|session| Session::Issued(session.id));
-    let arguments = checked.action().arguments();
-    let reached: Vec<_> =
-        ["to", "cc", "bcc"].iter().filter_map(|name| arguments.get(*name)).flat_map(recipients::read).collect();
+    let name = checked.action().capability();
+    let call = {
+        let catalogue = gw.catalogue.known();
+        BoundedCall::of(name, catalogue.get(name), checked.action(), judged.targets())
+    };
     let question = allowance::Question {
         asker: &asker,
         session: session.as_ref(),
-        asked: About::Capability(checked.action().capability()),
-        recipients: &reached,
+        asked: About::Capability(name),
+        call: Some(&call),
         why: judged.why(),
         at: gw.now(),
     };
-    let allowance = allowance::answering(&given, &question).map(|found| found.id);
+    let found = allowance::answering(&given, &question).map(|found| found.id);
+    let allowance = found.map(|id| AllowanceUse { id, call });
     Ok(Asked { judged, allowance })
 }
 
@@ -66,8 +79,8 @@ impl Asked {
     pub fn needs_person(&self) -> bool {
         self.judged.tier() == Tier::ApprovalRequired
     }
-    pub fn allowance(&self) -> Option<AllowanceId> {
-        self.allowance
+    pub fn allowance(&self) -> Option<&AllowanceUse> {
+        self.allowance.as_ref()
     }
     pub fn tier(&self) -> Tier {
         self.judged.tier()

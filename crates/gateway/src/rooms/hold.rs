@@ -116,7 +116,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         idempotency_key: known.wish().idempotency_key.clone(),
         named: known.wish().named,
         allow_duplicate: known.wish().allow_duplicate || checked.effect() == sluice_core::capability::Effect::Read,
-        allowance: asked.allowance(),
+        allowance: asked.allowance().cloned(),
         expiry: gw.config.approvals.expiry,
         reverses: None,
         by: None,

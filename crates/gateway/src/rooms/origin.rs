@@ -1,13 +1,14 @@
 //! Origin: where the targets of a call come from.
 //!
 //! Takes `Checked`, gives `Sourced`: each target of a write is `asked` (in the user's task), `known` (configured, or
-//! approved before), `seen` (in outside text the session was shown) or `new`. Promise: no model and no guess; a target
-//! is compared whole; what outside text says can make a target `seen`, never more.
+//! approved before for the same family of capability and role of argument), `seen` (in outside text the session was
+//! shown) or `new`. Promise: no model and no guess; a target is compared whole; what outside text says can make a target
+//! `seen`, never more.
 
 use sluice_core::Action;
 use sluice_core::capability::Effect;
 use sluice_core::policy::Origin;
-use sluice_core::target::{Target, Text, Traced, of_capability, of_unknown};
+use sluice_core::target::{Family, Target, Text, Traced, of_capability, of_unknown};
 use sluice_store::Session;
 
 use super::schema::Checked;
@@ -38,19 +39,24 @@ pub(crate) async fn trace(gw: &Gateway, checked: Checked) -> Result<Sourced, No>
 /// # Errors
 /// When what the session was shown cannot be read.
 pub async fn of(gw: &Gateway, action: &Action, session: Option<&Session>) -> Result<Vec<Traced>, No> {
-    let known = gw.catalogue.known();
-    let found = match known.get(action.capability()) {
-        Some(spec) => of_capability(spec, action.arguments()),
-        None => of_unknown(action.arguments()),
+    let (family, found) = {
+        let known = gw.catalogue.known();
+        let spec = known.get(action.capability());
+        let family = Family::of(action.capability(), spec, action.arguments());
+        let found = match spec {
+            Some(spec) => of_capability(spec, action.arguments()),
+            None => of_unknown(action.arguments()),
+        };
+        (family, found)
     };
-    trace_all(gw, action, session, found).await
+    trace_all(gw, action, session, (family.as_ref(), found)).await
 }
 
 async fn trace_all(
     gw: &Gateway,
     action: &Action,
     session: Option<&Session>,
-    found: Vec<Target>,
+    (family, found): (Option<&Family>, Vec<Target>),
 ) -> Result<Vec<Traced>, No> {
     if found.is_empty() {
         return Ok(Vec::new());
@@ -67,12 +73,12 @@ async fn trace_all(
         .collect();
     if origins.iter().any(Option::is_none) {
         let open = || found.iter().zip(&origins).filter(|(_, origin)| origin.is_none());
-        let prints: Vec<String> = open().filter_map(|(target, _)| target.print(agent)).collect();
+        let prints: Vec<String> = open().filter_map(|(target, _)| target.print(agent, family)).collect();
         let approved = gw.store.known_targets(agent.clone(), prints).await?;
         let id = session.map_or_else(|| nameless(agent), |session| session.id);
         let observed = gw.store.observed(id).await?;
         for (target, origin) in found.iter().zip(&mut origins).filter(|(_, origin)| origin.is_none()) {
-            let print = target.print(agent);
+            let print = target.print(agent, family);
             let met = || observed.iter().find(|(_, met)| met.has(target, id.bits())).map(|(source, _)| source.clone());
             *origin = Some(match print {
                 Some(print) if approved.contains(&print) => (Origin::Known, None),
@@ -80,10 +86,10 @@ async fn trace_all(
             });
         }
     }
-    let traced = found.iter().zip(origins).map(|(target, origin)| {
-        let (origin, source) = origin.unwrap_or((Origin::New, None));
-        target.traced(agent, origin, source)
-    });
+    let traced = found
+        .iter()
+        .zip(origins)
+        .map(|(target, origin)| target.traced(agent, family, origin.unwrap_or((Origin::New, None))));
     Ok(traced.collect())
 }
 

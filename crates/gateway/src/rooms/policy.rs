@@ -239,6 +239,10 @@ impl Judged {
     pub(crate) fn reasons(&self) -> &[AskReason] {
         &self.reasons
     }
+    /// Where its targets come from, for a call of which nobody had to know until a person is asked.
+    pub(crate) fn trace(&mut self, targets: Vec<Traced>) {
+        self.targets = targets;
+    }
     /// A person is asked, for a reason no standing yes answers.
     pub(crate) fn escalate(&mut self, reason: Escalation) {
         self.tier = self.tier.raise(Tier::ApprovalRequired);

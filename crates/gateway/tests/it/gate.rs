@@ -336,7 +336,7 @@ async fn a_reply_that_is_unclear_decides_nothing_and_says_the_menu_again() {
         assert_eq!(answer.status, status, "{body:?}: {answer:?}");
     }
     let unclear = open.reply(&subject, "no").await.json();
-    assert!(unclear["detail"].as_str().unwrap().contains("6  Always allow this action type"), "{unclear}");
+    assert!(unclear["detail"].as_str().unwrap().contains("6  Allow every exec_cmd of this client"), "{unclear}");
     assert_eq!((open.status(&id).await.as_str(), open.status(&second).await.as_str()), ("pending", "pending"));
 }
 

@@ -35,6 +35,7 @@ mod postgres;
 mod races;
 mod runaway;
 mod ssrf;
+mod standing;
 mod state;
 mod stopping;
 mod streams;

@@ -136,16 +136,17 @@ async fn a_link_opens_a_page_that_asks_again_and_its_form_decides_as_that_person
         "&lt;b&gt;hello&lt;/b&gt;",
         "The user asked.",
         "1  Allow once",
-        "2  Allow for this session",
         "3  Deny",
         "4  Allow once and add a note",
         "sluice approvals modify",
-        "6  Always allow this action type",
+        "6  Always allow: `filesystem.write` on /",
+        "6  Always allow: `filesystem.write` on known files in /",
         "Freeze this agent",
         "Open until 20",
     ] {
         assert!(page.body.contains(part), "{part} in {}", page.body);
     }
+    assert!(!page.body.contains("2  Allow for this session"), "the call has no session");
     let decided = paged.answer(&link, &page, "4", "only this one").await;
     assert_eq!((decided.status, decided.body.as_str()), (303, ""), "{decided:?}");
     assert!(decided.head.contains(&format!("location: {}", link.to_lowercase())), "{}", decided.head);
@@ -160,6 +161,24 @@ async fn a_link_opens_a_page_that_asks_again_and_its_form_decides_as_that_person
     assert_eq!(again.status, 409, "{again:?}");
     assert!(again.body.contains("Nothing changed") && again.body.contains("by ana at"), "{}", again.body);
     assert_eq!(paged.state(&id).await, "approved");
+}
+
+#[tokio::test]
+async fn the_bound_of_a_standing_approval_is_chosen_on_the_page() {
+    for (bound, covers) in [("", "on /"), ("&bound=1", "on /"), ("&bound=2", "on known files in /")] {
+        let paged = Paged::new(PEOPLE).await;
+        let id = paged.write("report.txt", None).await;
+        let link = paged.link();
+        let page = paged.get(&link).await;
+        let wrong = format!("page={}&answer=6&words=&bound=7", proof(&page));
+        assert_eq!(paged.visit("POST", &link, BROWSER, &wrong).await.status, 422);
+        assert_eq!(paged.state(&id).await, "pending");
+        let body = format!("page={}&answer=6&words={bound}", proof(&page));
+        assert_eq!(paged.visit("POST", &link, BROWSER, &body).await.status, 303);
+        let given = paged.open.house.gw.store.allowances(9).await.unwrap();
+        assert_eq!(given.len(), 1);
+        assert!(given[0].words().starts_with(&format!("`filesystem.write` {covers}")), "{}", given[0].words());
+    }
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ async fn a_target_of_the_task_goes_through_and_one_from_outside_text_never_does(
 }
 
 #[tokio::test]
-async fn what_a_person_approved_once_is_known_for_that_agent_but_no_amount_is() {
+async fn what_a_person_approved_once_is_known_for_that_agent_tool_and_argument_but_no_payment_is() {
     let house = House::new(plan("sessions: {known: [\"@corp.example\"]}\n")).await;
     let session = Some(session(&house, 7, Some(TASK)).await);
     assert!(matches!(check(&house, session, "send", json!({"to": "zoe@corp.example"})).await, Answer::Allowed { .. }));
@@ -120,9 +120,19 @@ async fn what_a_person_approved_once_is_known_for_that_agent_but_no_amount_is() 
     let question = Question::read(&house.gw, approval).await.unwrap();
     let voice = Voice { by: ana(), channel: "test", ceiling: None };
     let ruling = Ruling::Allow { answer: Yes::Once, note: None };
-    deciding::rule(&house.gw, &voice, &question, ruling, Vec::new()).await.unwrap();
-    assert!(matches!(check(&house, session, "pay", pay(50)).await, Answer::Allowed { .. }));
-    held(&check(&house, session, "pay", pay(51)).await);
+    deciding::rule(&house.gw, &voice, &question, ruling).await.unwrap();
+    // A payment is asked about each time; what a person approved is known for the same tool and argument.
+    let hold = held(&check(&house, session, "pay", pay(50)).await);
+    assert_eq!(origins(&house, hold).await.iter().map(|one| one.1).collect::<Vec<_>>(), [Origin::Asked, Origin::New]);
+    let book = |room: &str| json!({"room": room, "attendee": "zed"});
+    let asked = check(&house, session, "book", book("R12")).await;
+    let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+    let question = Question::read(&house.gw, approval).await.unwrap();
+    deciding::rule(&house.gw, &voice, &question, Ruling::Allow { answer: Yes::Once, note: None }).await.unwrap();
+    assert!(matches!(check(&house, session, "book", book("R12")).await, Answer::Allowed { .. }));
+    held(&check(&house, session, "book", book("R13")).await);
+    held(&check(&house, session, "reserve", book("R12")).await);
+    held(&check(&house, session, "book", json!({"room": "zed", "attendee": "R12"})).await);
     let traced = house.gw.store.known_targets(sluice_core::AgentName::new("other").unwrap(), vec!["x".into()]).await;
     assert_eq!(traced.unwrap(), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! `sluice allowances`: standing yeses people gave.
+//! `sluice allowances`: standing approvals people gave, with what each covers and how often it was used.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::screen::Screen;
 use crate::table::{Table, short_ids};
 use crate::watch::{self, Listing};
 
-/// List standing yeses and take them back.
+/// List standing approvals and take them back.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -24,13 +24,13 @@ pub(crate) struct Allowances {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List standing yeses
+    /// List standing approvals: what each covers, how often it was used and when last
     #[command(before_help = "Examples:\n  sluice allowances list")]
     List {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Take standing yeses back
+    /// Take standing approvals back
     #[command(before_help = "Examples:\n  sluice allowances revoke alw_0193f2")]
     Revoke {
         /// Their ids, or the beginnings of them
@@ -66,12 +66,26 @@ impl Allowances {
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
     let ids: Vec<String> = entries(list).iter().map(|entry| text(entry, "allowance_id").to_owned()).collect();
-    let mut table = Table::new(&["allowance", "scope", "asker", "covers", "given", "until", "uses left", "active"]);
+    let mut table = Table::new(&[
+        "allowance",
+        "scope",
+        "asker",
+        "covers",
+        "given",
+        "until",
+        "uses",
+        "uses left",
+        "last use",
+        "active",
+    ]);
     for (entry, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| shown(entry, name);
         let active = if entry.get("active") == Some(&Value::Bool(true)) { "yes" } else { "no" };
-        let (scope, asker, covers) = (cell("scope"), cell("asker"), cell("covers"));
-        table.row(&[id, scope, asker, covers, cell("given_at"), cell("expires_at"), cell("uses_left"), active.into()]);
+        let bound = if entry.get("bound").is_some() { "bound" } else { "covers" };
+        let (scope, asker, covers) = (cell("scope"), cell("asker"), cell(bound));
+        let (uses, left, last) = (cell("uses"), cell("uses_left"), cell("last_used_at"));
+        let (given, until) = (cell("given_at"), cell("expires_at"));
+        table.row(&[id, scope, asker, covers, given, until, uses, left, last, active.into()]);
     }
-    table.print(screen, "there are no standing yeses")
+    table.print(screen, "there are no standing approvals")
 }

@@ -63,11 +63,15 @@ enum Verb {
     Approve(decide::Approve),
     /// Say no
     Deny(decide::Deny),
-    /// Say yes, and to the like for the rest of the session
-    #[command(before_help = "Examples:\n  sluice approvals session appr_0193f2")]
+    /// Say yes, and to the like for the rest of the session, within a bound that `show` lists
+    #[command(
+        before_help = "Examples:\n  sluice approvals session appr_0193f2\n  sluice approvals session appr_0193f2 --bound 2"
+    )]
     Session(decide::Standing),
-    /// Say yes, and to the like from now on
-    #[command(before_help = "Examples:\n  sluice approvals always appr_0193f2")]
+    /// Say yes, and to the like from now on, within a bound that `show` lists
+    #[command(
+        before_help = "Examples:\n  sluice approvals always appr_0193f2\n  sluice approvals always appr_0193f2 --bound 2"
+    )]
     Always(decide::Standing),
     /// Say yes, with a note for the agent
     Note(decide::Note),

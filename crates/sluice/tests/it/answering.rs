@@ -1,4 +1,4 @@
-//! Questions and their answers, standing yeses, alerts.
+//! Questions and their answers, standing approvals, alerts.
 
 use std::fs;
 
@@ -27,9 +27,12 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
       path         GATE/workspace/odd\u{202e}name.txt
     origin    path GATE/workspace/odd\u{202e}name.txt: known
     why       rule GATE/policies/org.yaml:44
+    risk      low
     how many  1 write
     until     TIME
     digest    sha256-v1:HASH
+    always    1: `filesystem.delete` on GATE/workspace/odd\u{202e}name.txt, 30 days, 100 uses
+    always    2: `filesystem.delete` on known files in GATE/workspace, 30 days, 100 uses
     approval  appr_ID
     status    pending
     ");
@@ -108,22 +111,37 @@ fn a_batch_is_approved_only_as_far_as_was_said() {
 }
 
 #[test]
-fn a_standing_yes_answers_the_like_until_it_is_taken_back() {
+fn a_standing_approval_answers_what_its_bound_says_until_it_is_taken_back() {
     let gate = Gate::open();
+    let narrow = ask(&gate, "n.txt");
+    gate.works(&["approvals", "approve", approval(&narrow), "--for", "always"]);
     let call = ask(&gate, "a.txt");
     assert_eq!(gate.run(&["approvals", "session", approval(&call)]).code, 7, "the call has no session");
-    gate.works(&["approvals", "always", approval(&call)]);
+    let card = gate.works(&["approvals", "show", approval(&call)]);
+    let (file, folder) = (gate.workspace("a.txt"), gate.workspace(""));
+    let folder = folder.trim_end_matches('/');
+    for line in [
+        format!("always    1: `filesystem.delete` on {file}, 30 days, 100 uses"),
+        format!("always    2: `filesystem.delete` on known files in {folder}, 30 days, 100 uses"),
+    ] {
+        assert!(card.contains(&line), "{line} in {card}");
+    }
+    assert_ne!(gate.run(&["approvals", "always", approval(&call), "--bound", "3"]).code, 0);
+    gate.works(&["approvals", "always", approval(&call), "--bound", "2"]);
     let list = gate.json(&["allowances", "list"]);
-    assert_eq!(
-        (list["data"][0]["covers"].as_str(), list["data"][0]["active"].as_bool()),
-        (Some("filesystem.delete"), Some(true))
-    );
+    let wide = &list["data"][1];
+    assert_eq!((wide["covers"].as_str(), wide["active"].as_bool()), (Some("filesystem.delete"), Some(true)));
+    assert_eq!(list["data"][0]["bound"], format!("`filesystem.delete` on {}", gate.workspace("n.txt")));
+    assert_eq!((wide["uses"].as_u64(), wide["uses_left"].as_u64()), (Some(0), Some(100)));
     let table = gate.masked(&gate.works(&["allowances", "list"]));
-    assert!(table.starts_with("ALLOWANCE ") && table.contains("alw_ID"), "{table}");
+    assert!(table.starts_with("ALLOWANCE ") && table.contains("alw_ID") && table.contains("LAST USE"), "{table}");
+    assert!(table.contains("on known files in"), "{table}");
     fs::write(gate.path("workspace/b.txt"), "x").unwrap();
     let run = gate.call("filesystem.delete", &json!({"path": gate.workspace("b.txt")}), &["--wait", "60s"]);
     assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
-    gate.works(&["allowances", "revoke", list["data"][0]["allowance_id"].as_str().unwrap()]);
+    let list = gate.json(&["allowances", "list"]);
+    assert!(list["data"][1]["uses"] == 1 && list["data"][1]["last_used_at"].is_string(), "{list}");
+    gate.works(&["allowances", "revoke", list["data"][1]["allowance_id"].as_str().unwrap()]);
     ask(&gate, "c.txt");
 }
 

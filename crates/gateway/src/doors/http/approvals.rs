@@ -13,7 +13,7 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::{ApprovalView, HoldView, Page, ReasonView};
 use crate::gate::amending;
-use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::gate::deciding::{self, Heard, Question, Said, Voice};
 use crate::{Gateway, No};
 
 /// Most writes of a card in one answer; `from` gives the others.
@@ -59,7 +59,12 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     gate::wait(&visit, visit.part("approval_id")?).await?;
     let card = find(&visit.store, visit.part("approval_id")?).await?;
     let from = visit.asked::<usize>("from")?.unwrap_or(0);
-    let view = with_writes(&visit.gw, &visit.store, &card, from).await?;
+    let mut view = with_writes(&visit.gw, &visit.store, &card, from).await?;
+    if card.approval.state.is_open() {
+        let question = Question::read(&visit.gw, card.approval.id).await?;
+        view.risk = Some(question.risk().as_str().to_owned());
+        view.standing = question.offers.iter().zip(1..).map(|(offer, n)| offer.view(n)).collect();
+    }
     Ok(Reply::json(200, &view))
 }
 
@@ -115,6 +120,9 @@ pub struct Decide {
     /// The changed text, for `modify` of a request.
     #[serde(default)]
     pub text: Option<String>,
+    /// Which of the bounds in `standing` an answer `session` or `always` has; 1, the narrowest, if left out.
+    #[serde(default)]
+    pub bound: Option<u32>,
     /// The digest of what they were shown, for one write.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
@@ -156,6 +164,9 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     if body.note.as_ref().is_some_and(|note| note.chars().count() > LONGEST_NOTE) {
         return Err(No::saying(Code::DoorParameter, "a note has at most 4000 characters"));
     }
+    if body.bound.is_some() && !matches!(body.decision, DecideWord::Session | DecideWord::Always) {
+        return Err(No::saying(Code::DoorParameter, "a bound belongs to `session` or `always`"));
+    }
     let gw = std::sync::Arc::clone(&visit.gw);
     // A no must not wait for ordinary work, neither before it counts nor after.
     let store = gw.store.asked_to_stop();
@@ -165,8 +176,9 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
         amending::amend(&gw, visit.actor()?, &question, arguments).await?
     } else {
         let voice = Voice { by: visit.actor()?, channel: "api", ceiling: None };
-        let named = body.digest.into_iter().chain(std::mem::take(&mut body.digests)).collect();
-        deciding::rule(&gw, &voice, &question, ruling(&body)?, named).await?
+        let shown = body.digest.into_iter().chain(std::mem::take(&mut body.digests)).collect();
+        let said = Said { ruling: ruling(&body)?, shown, bound: body.bound };
+        deciding::rule(&gw, &voice, &question, said).await?
     };
     match heard {
         Heard::Decided { approval, .. } => {
@@ -236,8 +248,9 @@ pub(super) fn allowance_json(allowance: &Allowance) -> serde_json::Value {
     };
     serde_json::json!({
         "allowance_id": allowance.id, "rule_id": rule_id, "session_id": session_id, "scope": scope, "asker": asker, "covers": covers,
-        "given_at": allowance.given_at.to_string(),
+        "bound": allowance.words(), "given_at": allowance.given_at.to_string(),
         "expires_at": allowance.bounds.expires_at.map(|at| at.to_string()), "uses_left": allowance.bounds.uses_left,
+        "uses": allowance.used.times, "last_used_at": allowance.used.last.map(|at| at.to_string()),
         "active": allowance.standing == Standing::Active,
     })
 }

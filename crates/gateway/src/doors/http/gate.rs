@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing, Used};
 use sluice_core::approval::{ApprovalState, Subject, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
@@ -20,6 +20,7 @@ use super::route::Visit;
 use super::views::Page;
 use crate::channels::{email, shown};
 use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::gate::standing;
 use crate::{Gateway, No};
 
 /// What freezes know requests under.
@@ -234,7 +235,7 @@ fn checked(gw: &Gateway, client: String, body: Ask) -> Result<Request, No> {
 }
 
 /// The answer of the approval API to a question's state.
-fn standing(
+fn status_of(
     state: &ApprovalState,
     over: bool,
     note: Option<&str>,
@@ -261,7 +262,7 @@ fn standing(
 fn taken(filed: &Filed, now: Timestamp) -> AskedView {
     let Filed { approval, rule, reworded, .. } = filed;
     let over = approval.is_over(now);
-    let (status, decision) = standing(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
+    let (status, decision) = status_of(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
     AskedView {
         approval_id: approval.id.to_string(),
         status: status.into(),
@@ -303,7 +304,7 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
     let own = card.filter(|card| visitor.agent() == Some(&card.approval.agent));
     Ok(own.map(|card| {
         let over = card.approval.is_over(gw.now());
-        let (status, decision) = standing(&card.approval.state, over, card.approval.note.as_deref(), None);
+        let (status, decision) = status_of(&card.approval.state, over, card.approval.note.as_deref(), None);
         let expires_at = match card.approval.state {
             ApprovalState::Pending { expires_at } => Some(seconds(expires_at)),
             _ => None,
@@ -325,7 +326,7 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
 fn seen(filed: &Filed, now: Timestamp) -> Seen {
     let Filed { approval, request, reworded, .. } = filed;
     let over = approval.is_over(now);
-    let (status, decision) = standing(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
+    let (status, decision) = status_of(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
     let decided = decision.is_some();
     let chosen = decision.as_ref().and_then(|ruled| ruled.note.as_deref()).map(|note| chosen(&request.options, note));
     Seen {
@@ -417,7 +418,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     }
     let words = mail::own_words(&body.body);
     let meaning = voice::read(&words, question.form())
-        .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &voice::repeat(unclear, question.form())))?;
+        .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &standing::repeat(&question, unclear)))?;
     let voice = Voice {
         by: speaker(&gw, &question, &inbox)?,
         channel: shown::INBOX,
@@ -425,7 +426,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
         Heard::Decided { approval, .. } => {
-            let (status, _) = standing(&approval.state, false, None, None);
+            let (status, _) = status_of(&approval.state, false, None, None);
             Ok(Reply::json(200, &json!({"status": status, "approval_id": approval.id})))
         }
         Heard::Waiting { .. } => Ok(Reply::json(200, &json!({"status": "pending", "approval_id": id}))),
@@ -531,6 +532,7 @@ pub(super) async fn make_rule(mut visit: Visit) -> Result<Reply, No> {
         covers: Covers::ActionType(body.action_type),
         bounds: Bounds { expires_at: body.expires_in_sec.map(|s| now + Span::from_secs(s)), ..Bounds::default() },
         given_at: now,
+        used: Used::default(),
         standing: Standing::Active,
     };
     gw.store.grant(allowance.clone(), visit.actor()?).await?;

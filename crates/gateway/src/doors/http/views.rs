@@ -10,6 +10,7 @@ use sluice_core::hold::{Hold, HoldState};
 use sluice_core::target::Traced;
 use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 
+use crate::gate::standing::OfferView;
 use crate::rooms::answer::{Answer, status};
 
 /// A problem (RFC 9457): why the answer is no.
@@ -215,6 +216,12 @@ pub struct ApprovalView {
     /// Why a person is asked, as it was when the question was put.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asked_because: Vec<ReasonView>,
+    /// How bad a wrong approval can be: `low`, `medium` or `high`, while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub risk: Option<String>,
+    /// What `session` and `always` open, the narrowest bound first; empty if they are not offered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub standing: Vec<OfferView>,
 }
 
 /// One reason why a person is asked.
@@ -507,6 +514,8 @@ impl ApprovalView {
             writes,
             request: None,
             asked_because: Vec::new(),
+            risk: None,
+            standing: Vec::new(),
         }
     }
 }

@@ -9,13 +9,14 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::ApprovalState;
 use sluice_core::approval::card;
 use sluice_core::approval::voice::Form;
+use sluice_core::approval::{Answer, ApprovalState};
 
 use crate::channels::shown::Sight;
 use crate::doors::http::views::CallView;
 use crate::gate::deciding::Question;
+use crate::gate::standing;
 
 /// What is on a page.
 pub(super) struct View<'a> {
@@ -249,11 +250,8 @@ fn offered(view: &View<'_>) -> String {
         |answer: &str, label: &str, class: &str, field: &str| choice(view, &Choice { answer, label, class, field });
     match question.form() {
         Form::Menu => {
-            let stands = question.can_stand();
             let mut html = make("1", "1  Allow once", "yes", "");
-            if stands {
-                html.push_str(&make("2", "2  Allow for this session", "", ""));
-            }
+            html.push_str(&standing_approvals(view, Answer::Session));
             html.push_str(&make("3", "3  Deny", "no", ""));
             html.push_str(&make("4", "4  Allow once and add a note", "yes", &area("Your note to the agent")));
             if question.filed.is_some() {
@@ -265,9 +263,7 @@ fn offered(view: &View<'_>) -> String {
                     question.card.approval.id
                 );
             }
-            if stands {
-                html.push_str(&make("6", "6  Always allow this action type", "", ""));
-            }
+            html.push_str(&standing_approvals(view, Answer::Always));
             html
         }
         Form::Choice(options) => {
@@ -288,6 +284,31 @@ fn offered(view: &View<'_>) -> String {
                 + &make("3", "3  Deny all", "no", "")
         }
     }
+}
+
+/// A button for each bound of a standing approval, the narrowest first; wider ones are folded away.
+fn standing_approvals(view: &View<'_>, answer: Answer) -> String {
+    let offers = view.question.offers.iter().filter(|offer| answer == Answer::Always || offer.has_session);
+    let mut html = String::new();
+    for (n, offer) in offers.enumerate() {
+        let label = standing::labelled(offer, answer);
+        let form = format!(
+            "<form method=\"post\"><input type=\"hidden\" name=\"page\" value=\"{}\">\
+             <input type=\"hidden\" name=\"bound\" value=\"{}\">\
+             <button class=\"\" name=\"answer\" value=\"{}\">{}</button></form>",
+            plain(&view.proof),
+            n + 1,
+            answer.code(),
+            plain(&label)
+        );
+        match n {
+            0 => html.push_str(&form),
+            _ => {
+                let _ = write!(html, "<details><summary>{}  Wider</summary>{form}</details>", answer.code());
+            }
+        }
+    }
+    html
 }
 
 #[cfg(test)]

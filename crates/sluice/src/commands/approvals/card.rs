@@ -42,6 +42,9 @@ pub(super) fn question(approval: &Value, screen: &Screen) -> Result<(), Failure>
     for reason in reasons(approval) {
         line("why", reason)?;
     }
+    if approval.get("risk").is_some() {
+        line("risk", shown(approval, "risk"))?;
+    }
     let items = approval.get("items").and_then(Value::as_u64).unwrap_or(0);
     let items = usize::try_from(items).unwrap_or(usize::MAX);
     let unseen = items.saturating_sub(writes(approval).len());
@@ -53,7 +56,21 @@ pub(super) fn question(approval: &Value, screen: &Screen) -> Result<(), Failure>
     for write in writes(approval) {
         line("digest", short(text(write, "digest")))?;
     }
+    standing(approval, screen)?;
     answer(approval, screen)
+}
+
+/// What `session` and `always` open, each bound by its number for `--bound`.
+fn standing(approval: &Value, screen: &Screen) -> Result<(), Failure> {
+    for offer in approval.get("standing").and_then(Value::as_array).into_iter().flatten() {
+        let n = shown(offer, "bound");
+        for name in ["session", "always"] {
+            if offer.get(name).is_some() {
+                screen.line(format_args!("{name:<9} {n}: {}", shown(offer, name)))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a client wants to do by itself, in its own words.
@@ -73,6 +90,7 @@ fn wish(approval: &Value, request: &Value, screen: &Screen) -> Result<(), Failur
         line("until", until(text(approval, "expires_at"), screen))?;
     }
     line("digest", short(text(request, "digest")))?;
+    standing(approval, screen)?;
     answer(approval, screen)
 }
 

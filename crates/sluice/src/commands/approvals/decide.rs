@@ -17,7 +17,7 @@ use crate::watch;
 /// Say yes, once.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  sluice approvals approve appr_0193f2\n  sluice approvals approve appr_0193f2 --note 'but only this once'\n  sluice approvals approve appr_0193f2 --first 10\n  sluice approvals approve appr_0193f2 --only buf_0193f3 buf_0193f4"
+    before_help = "Examples:\n  sluice approvals approve appr_0193f2\n  sluice approvals approve appr_0193f2 --for always --bound 2\n  sluice approvals approve appr_0193f2 --note 'but only this once'\n  sluice approvals approve appr_0193f2 --first 10\n  sluice approvals approve appr_0193f2 --only buf_0193f3 buf_0193f4"
 )]
 pub(super) struct Approve {
     /// Its id, or the beginning of it
@@ -25,6 +25,12 @@ pub(super) struct Approve {
     /// What to tell the agent along
     #[arg(long, conflicts_with_all = ["all", "first", "only"])]
     note: Option<String>,
+    /// Also to the like: for the rest of the session, or always
+    #[arg(long = "for", value_name = "HOW LONG", conflicts_with_all = ["all", "first", "only"])]
+    standing: Option<HowLong>,
+    /// Which of the bounds that `show` lists, for --for; 1, the narrowest, if not given
+    #[arg(long, value_name = "N", requires = "standing")]
+    bound: Option<u32>,
     /// All writes of a batch
     #[arg(long, conflicts_with_all = ["first", "only"])]
     all: bool,
@@ -36,6 +42,24 @@ pub(super) struct Approve {
     only: Vec<String>,
     #[command(flatten)]
     sure: Sure,
+}
+
+/// How long a standing approval lasts.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum HowLong {
+    /// For the rest of the session
+    Session,
+    /// From now on
+    Always,
+}
+
+impl HowLong {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// Say no.
@@ -60,6 +84,9 @@ pub(super) struct Deny {
 pub(super) struct Standing {
     /// Its id, or the beginning of it
     id: String,
+    /// Which of the bounds that `show` lists; 1, the narrowest, if not given
+    #[arg(long, value_name = "N")]
+    bound: Option<u32>,
     /// What to tell the agent along
     #[arg(long)]
     note: Option<String>,
@@ -135,7 +162,11 @@ impl Approve {
     fn body(&self, client: &Client, approval: &Value) -> Result<Value, Failure> {
         let chooses = self.all || self.first.is_some() || !self.only.is_empty();
         match (text(approval, "subject") == "batch", chooses) {
-            (false, false) => Ok(json!({"decision": "approve", "note": self.note})),
+            (false, false) => Ok(match self.standing {
+                None => json!({"decision": "approve", "note": self.note}),
+                Some(how_long) => standing_body(how_long.word(), self.note.as_deref(), self.bound),
+            }),
+            (true, false) if self.standing.is_some() => Err(batch_once()),
             (false, true) => Err(Failure::new(Exit::Usage, "this question is about one write")
                 .hint("leave --all, --first and --only away")),
             (true, false) => Err(Failure::new(Exit::Usage, "this question is about many writes")
@@ -156,22 +187,25 @@ impl Approve {
 impl Standing {
     pub(super) fn run(self, word: &str, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
         let approval = fetch(client, &client.id(Kind::Approvals, &self.id)?)?;
-        Self::decide(word, self.note.as_deref(), &self.sure, (client, screen), &approval)
-    }
-
-    fn decide(
-        word: &str,
-        note: Option<&str>,
-        sure: &Sure,
-        (client, screen): (&Client, &Screen),
-        approval: &Value,
-    ) -> Result<Exit, Failure> {
-        if text(approval, "subject") == "batch" {
-            return Err(Failure::new(Exit::Usage, "a batch is answered once, not for ever")
-                .hint("sluice approvals approve ID --all, --first N or --only ID…"));
+        if text(&approval, "subject") == "batch" {
+            return Err(batch_once());
         }
-        sure.decide(client, screen, approval, json!({"decision": word, "note": note}))
+        self.sure.decide(client, screen, &approval, standing_body(word, self.note.as_deref(), self.bound))
     }
+}
+
+fn batch_once() -> Failure {
+    Failure::new(Exit::Usage, "a batch is answered once, not for ever")
+        .hint("sluice approvals approve ID --all, --first N or --only ID…")
+}
+
+/// A decision for more than this once. An older gateway is not told of a bound that was not chosen.
+fn standing_body(word: &str, note: Option<&str>, bound: Option<u32>) -> Value {
+    let mut body = json!({"decision": word, "note": note});
+    if let (Some(fields), Some(bound)) = (body.as_object_mut(), bound) {
+        fields.insert("bound".into(), bound.into());
+    }
+    body
 }
 
 impl Note {
@@ -259,13 +293,17 @@ impl Sure {
 pub(super) fn approve_shown(client: &Client, screen: &Screen, approval: &Value) -> Result<(), Failure> {
     let all = text(approval, "subject") == "batch";
     let id = text(approval, "approval_id").to_owned();
-    let approve = Approve { id, note: None, all, first: None, only: Vec::new(), sure: Sure::ALREADY_SHOWN };
+    let sure = Sure::ALREADY_SHOWN;
+    let approve = Approve { id, note: None, standing: None, bound: None, all, first: None, only: Vec::new(), sure };
     approve.sure.decide(client, screen, approval, approve.body(client, approval)?).map(drop)
 }
 
 /// Approves a question that was just shown, and the same again in its session.
 pub(super) fn session_shown(client: &Client, screen: &Screen, approval: &Value) -> Result<(), Failure> {
-    Standing::decide("session", None, &Sure::ALREADY_SHOWN, (client, screen), approval).map(drop)
+    if text(approval, "subject") == "batch" {
+        return Err(batch_once());
+    }
+    Sure::ALREADY_SHOWN.decide(client, screen, approval, standing_body("session", None, None)).map(drop)
 }
 
 /// Denies a question that was just shown.

@@ -1,10 +1,11 @@
 //! Standing yeses: left behind by answers 2 and 6, spent by admissions, taken back by people.
 
 use sluice_core::approval::Answer;
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing};
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing, Used};
+use sluice_core::approval::bound::BoundedCall;
 use sluice_core::ids::{AllowanceId, RuleId, SessionId};
 use sluice_core::{AgentName, Span};
-use sluice_store::{Admission, Admitted, Decision, Ruling};
+use sluice_store::{Admission, Admitted, AllowanceUse, Decision, Ruling};
 use sluice_testkit::World;
 use sluice_testkit::world::{ana, decision};
 
@@ -20,10 +21,24 @@ fn always(world: &World, uses_left: Option<u32>) -> Allowance {
         scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
         asker: asker(),
         covers: Covers::Capability("custom:mail".parse().unwrap()),
-        bounds: Bounds { expires_at: Some(world.now() + Span::from_hours(24)), uses_left, domains: None },
+        bounds: Bounds {
+            expires_at: Some(world.now() + Span::from_hours(24)),
+            uses_left,
+            target: bounded(&question(world, "clerk", "any")).offers().into_iter().next(),
+        },
         given_at: world.now(),
+        used: Used::default(),
         standing: Standing::Active,
     }
+}
+
+fn bounded(asked: &Admission) -> BoundedCall {
+    BoundedCall::of(asked.action.capability(), None, &asked.action, &[])
+}
+
+fn using(id: AllowanceId, asked: Admission) -> Admission {
+    let call = bounded(&asked);
+    Admission { allowance: Some(AllowanceUse { id, call }), ..asked }
 }
 
 fn give(world: &World, answer: Answer, allowance: &Allowance) {
@@ -34,7 +49,7 @@ fn give(world: &World, answer: Answer, allowance: &Allowance) {
 }
 
 fn admitted_under(world: &World, allowance: &Allowance, text: &str) -> Admitted {
-    world.admit(Admission { allowance: Some(allowance.id), ..question(world, "clerk", text) })
+    world.admit(using(allowance.id, question(world, "clerk", text)))
 }
 
 #[test]
@@ -77,7 +92,7 @@ fn a_yes_for_one_session_is_none_for_another() {
         give(world, Answer::Session, &allowance);
         for (n, (session, yes)) in [(session(7), true), (session(8), false), (None, false)].into_iter().enumerate() {
             let asked = question(world, "clerk", &format!("mail {n}"));
-            let admitted = world.admit(Admission { session, allowance: Some(allowance.id), ..asked });
+            let admitted = world.admit(using(allowance.id, Admission { session, ..asked }));
             assert_eq!(matches!(admitted, Admitted::Held { .. }), yes, "{session:?}");
         }
     });
@@ -88,12 +103,61 @@ fn a_yes_that_ran_out_or_is_anothers_answers_nothing() {
     everywhere(|world| {
         let allowance = always(world, None);
         give(world, Answer::Always, &allowance);
-        let theirs = Admission { allowance: Some(allowance.id), ..question(world, "scout", "hello") };
+        let theirs = using(allowance.id, question(world, "scout", "hello"));
         assert!(matches!(world.admit(theirs), Admitted::Awaiting { .. }));
-        let unknown = Admission { allowance: Some(AllowanceId::from_bits(99)), ..question(world, "clerk", "unknown") };
+        let unknown = using(AllowanceId::from_bits(99), question(world, "clerk", "unknown"));
         assert!(matches!(world.admit(unknown), Admitted::Awaiting { .. }));
         world.clock.advance(Span::from_hours(24));
         assert!(matches!(admitted_under(world, &allowance, "late"), Admitted::Awaiting { .. }));
+    });
+}
+
+#[test]
+fn each_use_is_counted_and_the_record_names_the_allowance_and_the_call() {
+    everywhere(|world| {
+        let allowance = always(world, Some(2));
+        give(world, Answer::Always, &allowance);
+        let asked = using(allowance.id, question(world, "clerk", "one"));
+        let (call, hold) = (asked.call, asked.hold);
+        assert!(matches!(world.admit(asked), Admitted::Held { .. }));
+        let kept = world.wait(world.store.allowances_of(asker())).unwrap();
+        assert_eq!(kept[0].used, Used { times: 1, last: Some(world.now()) });
+        let mut used = Vec::new();
+        for (log, head) in world.wait(world.store.logs()).unwrap() {
+            for sealed in world.wait(world.store.entries(log, 0, u32::try_from(head.size).unwrap())).unwrap() {
+                let entry: serde_json::Value = serde_json::from_slice(&sealed.body).unwrap();
+                if entry["fact"]["kind"] == "allowance.used" {
+                    used.push(entry["fact"].clone());
+                }
+            }
+        }
+        assert_eq!(used.len(), 1, "{used:#?}");
+        assert_eq!(used[0]["detail"]["allowance"], allowance.id.to_string());
+        assert_eq!(
+            (used[0]["call"].as_str(), used[0]["hold"].as_str()),
+            (Some(&*call.to_string()), Some(&*hold.to_string()))
+        );
+    });
+}
+
+#[test]
+fn a_call_outside_the_bound_or_without_one_is_asked_about() {
+    everywhere(|world| {
+        let allowance = always(world, None);
+        give(world, Answer::Always, &allowance);
+        let asked = question(world, "clerk", "hello");
+        let arguments = serde_json::json!({"to": "billing@evil.example", "text": "hello"});
+        let agent = AgentName::new("clerk").unwrap();
+        let action = sluice_core::Action::custom("custom:mail".parse().unwrap(), agent, arguments).unwrap();
+        assert!(matches!(world.admit(using(allowance.id, Admission { action, ..asked })), Admitted::Awaiting { .. }));
+        let unbounded = Allowance {
+            id: AllowanceId::mint(world.ids.as_ref()),
+            scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+            bounds: Bounds::default(),
+            ..always(world, None)
+        };
+        give(world, Answer::Always, &unbounded);
+        assert!(matches!(admitted_under(world, &unbounded, "two"), Admitted::Awaiting { .. }));
     });
 }
 

@@ -52,6 +52,7 @@ fn always(world: &World) -> Allowance {
         covers: Covers::ActionType("exec_cmd".into()),
         bounds: Bounds::default(),
         given_at: world.now(),
+        used: Default::default(),
         standing: Standing::Active,
     }
 }

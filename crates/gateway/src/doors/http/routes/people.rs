@@ -172,7 +172,7 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/allowances",
         name: "listAllowances",
-        about: "Lists standing yeses.",
+        about: "Lists standing approvals, with what each covers and how often it was used.",
         access: VIEWER,
         stops: false,
         query: &[LIMIT],
