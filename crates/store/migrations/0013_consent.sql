@@ -6,6 +6,9 @@
 -- Standing approvals: bounds, uses, last use.
 
 -- Freezes and mounted tools.
+-- Who accepted that a mounted tool only reads, and when. Bound to the accepted definition: a change ends it.
+ALTER TABLE mount_tools ADD COLUMN read_only_by TEXT;
+ALTER TABLE mount_tools ADD COLUMN read_only_at INTEGER;
 
 -- Recovery after a restored or damaged database.
 

@@ -83,7 +83,9 @@ impl Scope {
         }
     }
 
-    fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
+    /// Whether it covers what this agent does at this service.
+    #[must_use]
+    pub fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
         match self {
             Self::All => true,
             Self::Agent(name) => name == agent,
@@ -115,6 +117,24 @@ impl UseCase for Place {
         let in_flight = in_flight(desk.tx(), &self.scope).await?;
         self.place(desk);
         Ok(in_flight)
+    }
+}
+
+/// Freezes everything unless everything is frozen already. Answers whether it was this that did.
+pub(crate) struct PlaceOnce {
+    pub by: Actor,
+    pub reason: String,
+}
+
+impl UseCase for PlaceOnce {
+    type Out = bool;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+        let freezes = in_force(desk.tx()).await?;
+        if freezes.iter().any(|freeze| freeze.scope == Scope::All && freeze.brake.is_none()) {
+            return Ok(false);
+        }
+        Place { scope: Scope::All, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
+        Ok(true)
     }
 }
 
@@ -202,6 +222,20 @@ impl Lift {
     }
 }
 
+/// Refuses what is frozen. A freeze that was placed before this is asked is always seen.
+pub(crate) struct Refuse {
+    pub agent: AgentName,
+    pub service: ServiceName,
+}
+
+impl Query for Refuse {
+    type Out = ();
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), StoreError> {
+        let freezes = in_force(tx).await?;
+        covering(&freezes, &self.agent, &self.service).map_or(Ok(()), |freeze| Err(refusal(freeze)))
+    }
+}
+
 /// Every freeze there is.
 pub(crate) struct InForce;
 
@@ -247,7 +281,7 @@ pub(crate) async fn refuse_if_frozen<T: Tx>(
 fn refusal(freeze: &Freeze) -> StoreError {
     match &freeze.brake {
         Some(brake) => StoreError::Braked { brake: brake.clone(), since: freeze.at },
-        None => StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at },
+        None => StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at, reason: freeze.reason.clone() },
     }
 }
 

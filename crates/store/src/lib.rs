@@ -87,7 +87,7 @@ pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
-pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
+pub use mounts::{Effects, MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
@@ -416,6 +416,23 @@ impl Store {
     /// When it cannot be recorded.
     pub async fn freeze(&self, scope: Scope, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
         self.submit(freezes::Place { scope, by, reason }).await
+    }
+
+    /// Freezes everything, unless everything is frozen already. Answers whether it was this that did.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn freeze_all_once(&self, by: Actor, reason: String) -> Result<bool, StoreError> {
+        self.submit(freezes::PlaceOnce { by, reason }).await
+    }
+
+    /// Refuses what this agent does at this service while it is frozen. A freeze that was placed before this is asked is
+    /// always seen, whichever node placed it.
+    ///
+    /// # Errors
+    /// The freeze that covers it, or why that cannot be read.
+    pub async fn refuse_if_frozen(&self, agent: AgentName, service: ServiceName) -> Result<(), StoreError> {
+        self.ask(freezes::Refuse { agent, service }).await
     }
 
     /// Lifts a freeze.

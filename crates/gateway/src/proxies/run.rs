@@ -19,7 +19,7 @@ use sluice_core::proxy::{Method, Operation, Output, Proposal, is_summary, tighte
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
-use sluice_store::{Message, Severity, TaskEnd, TaskState};
+use sluice_store::{Message, Severity, StoreError, TaskEnd, TaskState};
 use tokio::runtime::Handle;
 
 use super::host::TaskHost;
@@ -133,6 +133,9 @@ impl ProxyService {
         let id = JobId::mint(ground.ids.as_ref());
         let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, again: None };
         match ground.store.begin_task(id, self.name(), &errand.name, errand.agent.clone()).await {
+            Err(error @ (StoreError::Frozen { .. } | StoreError::Braked { .. })) => {
+                return never(*crate::No::from(error).refusal);
+            }
             Err(error) => return never(unavailable(error)),
             Ok(Some(standing)) => {
                 let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
@@ -426,6 +429,6 @@ fn hash(body: &[u8]) -> String {
     sha2::Sha256::digest(body).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unavailable(error: sluice_store::StoreError) -> Refusal {
+fn unavailable(error: StoreError) -> Refusal {
     Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
 }

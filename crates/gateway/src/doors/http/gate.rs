@@ -8,17 +8,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
-use sluice_core::approval::{ApprovalState, mail, voice};
+use sluice_core::approval::{Approval, ApprovalState, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
-use sluice_store::{Filed, NewRequest, Received, Request};
+use sluice_store::{Filed, NewRequest, Received, Request, Store};
 
 use super::approvals::{allowance_json, state};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
 use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::rooms::freeze;
 use crate::{Gateway, No};
 
 /// What freezes know requests under.
@@ -116,6 +117,9 @@ pub struct Seen {
     /// The chosen option, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// The freeze in force, where it keeps an approval from being given: it stays `pending` until that is lifted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<String>,
     /// What it is about, in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -295,12 +299,17 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
     let (gw, store, visitor) = (&visit.gw, &visit.store, visit.visitor()?);
     if let Some(filed) = store.requested(id).await? {
         let own = filed.request.client == visitor.client_id();
-        return Ok(own.then(|| seen(&filed, gw.now())));
+        let view = own.then(|| seen(&filed, gw.now()));
+        return Ok(match view {
+            Some(view) => Some(unless_frozen(store, &filed.approval, view).await?),
+            None => None,
+        });
     }
     // A question about the agent's own call is its own too.
     let card = store.approval(id).await?;
     let own = card.filter(|card| visitor.agent() == Some(&card.approval.agent));
-    Ok(own.map(|card| {
+    let Some(card) = own else { return Ok(None) };
+    let view = {
         let over = card.approval.is_over(gw.now());
         let (status, decision) = standing(&card.approval.state, over, card.approval.note.as_deref(), None);
         let expires_at = match card.approval.state {
@@ -316,9 +325,32 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
             action_type: None,
             approval_id,
             answer: None,
+            frozen: None,
             title: None,
         }
-    }))
+    };
+    unless_frozen(store, &card.approval, view).await.map(Some)
+}
+
+/// An approval is not given while its agent, its service or everything is frozen: a client that acts by itself hears that
+/// it still waits.
+async fn unless_frozen(store: &Store, approval: &Approval, view: Seen) -> Result<Seen, No> {
+    if view.status != "approved" {
+        return Ok(view);
+    }
+    match freeze::refuse(store, &approval.agent, &approval.service).await {
+        Ok(()) => Ok(view),
+        Err(no) if no.refusal.code().room() == "store" => Err(no),
+        Err(no) => Ok(Seen {
+            status: "pending".into(),
+            decision: None,
+            answer: None,
+            session_id: None,
+            action_type: None,
+            frozen: Some(no.refusal.text().to_owned()),
+            ..view
+        }),
+    }
 }
 
 fn seen(filed: &Filed, now: Timestamp) -> Seen {
@@ -335,19 +367,20 @@ fn seen(filed: &Filed, now: Timestamp) -> Seen {
         approval_id: approval.id.to_string(),
         answer: chosen.filter(|_| !request.options.is_empty()),
         decision,
+        frozen: None,
         title: None,
     }
 }
 
 /// The same in a list, where one has to be told from the other before it is decided.
-fn in_a_list(filed: &Filed, now: Timestamp) -> Seen {
+async fn in_a_list(store: &Store, filed: &Filed, now: Timestamp) -> Result<Seen, No> {
     let Request { session, action_type, title, .. } = &filed.request;
-    Seen {
+    Ok(Seen {
         session_id: Some(session.clone()),
         action_type: Some(action_type.clone()),
         title: Some(title.clone()),
-        ..seen(filed, now)
-    }
+        ..unless_frozen(store, &filed.approval, seen(filed, now)).await?
+    })
 }
 
 /// The option behind a letter; words of one's own as they are.
@@ -373,7 +406,10 @@ pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
     let found = visit.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
-    let views = found.iter().map(|filed| in_a_list(filed, now)).collect();
+    let mut views = Vec::with_capacity(found.len());
+    for filed in &found {
+        views.push(in_a_list(&visit.store, filed, now).await?);
+    }
     Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
 }
 
@@ -389,7 +425,11 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
         let woken = waiter.woken();
         let card = visit.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
-        if !card.approval.state.is_open() || card.approval.is_over(gw.now()) || left == Span::ZERO {
+        // An approval that a freeze keeps back is waited for like one that nobody has given.
+        let kept_back = standing(&card.approval.state, false, None, None).0 == "approved"
+            && freeze::refuse(&visit.store, &card.approval.agent, &card.approval.service).await.is_err();
+        let decided = !card.approval.state.is_open() && !kept_back;
+        if decided || card.approval.is_over(gw.now()) || left == Span::ZERO {
             return Ok(());
         }
         // Another node may decide it without waking us.
