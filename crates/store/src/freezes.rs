@@ -7,6 +7,7 @@ use sluice_core::audit::Fact;
 use sluice_core::connection::ConnectionState;
 use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
 
+use crate::Store;
 use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
@@ -304,4 +305,23 @@ fn decode(row: Row) -> Result<Freeze, StoreError> {
     let connection = connection.parse().map_err(|_| row.impossible("a connection without a name"))?;
     let brake = Brake { connection, state };
     Ok(Freeze { scope, by, reason: brake.reason().to_owned(), at, brake: Some(brake) })
+}
+
+impl Store {
+    /// Freezes everything, unless everything is frozen already. Answers whether it was this that did.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn freeze_all_once(&self, by: Actor, reason: String) -> Result<bool, StoreError> {
+        self.submit(PlaceOnce { by, reason }).await
+    }
+
+    /// Refuses what this agent does at this service while it is frozen. A freeze that was placed before this is asked is
+    /// always seen, whichever node placed it.
+    ///
+    /// # Errors
+    /// The freeze that covers it, or why that cannot be read.
+    pub async fn refuse_if_frozen(&self, agent: AgentName, service: ServiceName) -> Result<(), StoreError> {
+        self.ask(Refuse { agent, service }).await
+    }
 }

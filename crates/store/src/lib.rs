@@ -418,23 +418,6 @@ impl Store {
         self.submit(freezes::Place { scope, by, reason }).await
     }
 
-    /// Freezes everything, unless everything is frozen already. Answers whether it was this that did.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub async fn freeze_all_once(&self, by: Actor, reason: String) -> Result<bool, StoreError> {
-        self.submit(freezes::PlaceOnce { by, reason }).await
-    }
-
-    /// Refuses what this agent does at this service while it is frozen. A freeze that was placed before this is asked is
-    /// always seen, whichever node placed it.
-    ///
-    /// # Errors
-    /// The freeze that covers it, or why that cannot be read.
-    pub async fn refuse_if_frozen(&self, agent: AgentName, service: ServiceName) -> Result<(), StoreError> {
-        self.ask(freezes::Refuse { agent, service }).await
-    }
-
     /// Lifts a freeze.
     ///
     /// # Errors

@@ -4,11 +4,13 @@
 //! null. Promise: a client sees its own requests and no other's; only an inbox key hands in a reply; GET never
 //! decides.
 
+mod freezing;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
-use sluice_core::approval::{Approval, ApprovalState, mail, voice};
+use sluice_core::approval::{ApprovalState, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
@@ -19,7 +21,6 @@ use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
 use crate::gate::deciding::{self, Heard, Question, Voice};
-use crate::rooms::freeze;
 use crate::{Gateway, No};
 
 /// What freezes know requests under.
@@ -301,7 +302,7 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
         let own = filed.request.client == visitor.client_id();
         let view = own.then(|| seen(&filed, gw.now()));
         return Ok(match view {
-            Some(view) => Some(unless_frozen(store, &filed.approval, view).await?),
+            Some(view) => Some(freezing::unless_frozen(store, &filed.approval, view).await?),
             None => None,
         });
     }
@@ -329,28 +330,7 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
             title: None,
         }
     };
-    unless_frozen(store, &card.approval, view).await.map(Some)
-}
-
-/// An approval is not given while its agent, its service or everything is frozen: a client that acts by itself hears that
-/// it still waits.
-async fn unless_frozen(store: &Store, approval: &Approval, view: Seen) -> Result<Seen, No> {
-    if view.status != "approved" {
-        return Ok(view);
-    }
-    match freeze::refuse(store, &approval.agent, &approval.service).await {
-        Ok(()) => Ok(view),
-        Err(no) if no.refusal.code().room() == "store" => Err(no),
-        Err(no) => Ok(Seen {
-            status: "pending".into(),
-            decision: None,
-            answer: None,
-            session_id: None,
-            action_type: None,
-            frozen: Some(no.refusal.text().to_owned()),
-            ..view
-        }),
-    }
+    freezing::unless_frozen(store, &card.approval, view).await.map(Some)
 }
 
 fn seen(filed: &Filed, now: Timestamp) -> Seen {
@@ -379,7 +359,7 @@ async fn in_a_list(store: &Store, filed: &Filed, now: Timestamp) -> Result<Seen,
         session_id: Some(session.clone()),
         action_type: Some(action_type.clone()),
         title: Some(title.clone()),
-        ..unless_frozen(store, &filed.approval, seen(filed, now)).await?
+        ..freezing::unless_frozen(store, &filed.approval, seen(filed, now)).await?
     })
 }
 
@@ -425,9 +405,7 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
         let woken = waiter.woken();
         let card = visit.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
-        // An approval that a freeze keeps back is waited for like one that nobody has given.
-        let kept_back = standing(&card.approval.state, false, None, None).0 == "approved"
-            && freeze::refuse(&visit.store, &card.approval.agent, &card.approval.service).await.is_err();
+        let kept_back = freezing::keeps_back(&visit.store, &card.approval).await;
         let decided = !card.approval.state.is_open() && !kept_back;
         if decided || card.approval.is_over(gw.now()) || left == Span::ZERO {
             return Ok(());
