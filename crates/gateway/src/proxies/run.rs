@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{Method, Operation, Output, Proposal, is_summary, tighten};
+use sluice_core::proxy::{Method, Operation, Output, Proposal, Proxy, is_summary, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
@@ -223,8 +223,11 @@ impl ProxyService {
             sluice_core::proxy::Isolation::Configured => None,
         };
         let order = Order { job, scratch: None, limits: Some(limits), mode };
+        let service = Proxy::service_name(self.name()).ok_or_else(|| internal("it has no name".to_owned()))?;
         let host = TaskHost {
             egress: Arc::clone(&ground.egress),
+            store: Arc::clone(&ground.store),
+            scope: (errand.agent.clone(), service),
             clock: Arc::clone(&ground.clock),
             handle: Handle::current(),
             origin: origin(&target),

@@ -252,7 +252,7 @@ impl Scene {
                 let told = self.check("custom:asks", json!({"command": name})).await.json();
                 assert_eq!(told["status"], "awaiting_approval", "{told}");
                 approve(&self.open, told["approval_id"].as_str().unwrap()).await;
-                assert_eq!(self.open.house.let_go().await, 1);
+                assert!(self.open.house.let_go().await > 0);
                 told["call_id"].as_str().unwrap().to_owned()
             }
             Door::GateAgain | Door::GatePoll | Door::GateList => {
@@ -268,7 +268,7 @@ impl Scene {
                 let told = self.open.house.call("filesystem.write", json!({"path": path, "content": "x"})).await;
                 let Ok(Told::Held { hold, .. }) = told else { panic!("{told:?}") };
                 self.open.house.pass(Span::from_secs(6));
-                assert_eq!(self.open.house.let_go().await, 1);
+                assert!(self.open.house.let_go().await > 0);
                 hold.to_string()
             }
         };
@@ -501,10 +501,9 @@ async fn what_waits_for_a_person_is_not_allowed_while_frozen_though_they_say_yes
 
 #[tokio::test]
 async fn a_write_under_way_reaches_no_service_while_frozen_not_even_to_look() {
-    let config = "holds: {delays: {\"faraway.*\": 5s}}\n";
-    let mut house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    let mut house = House::new(Plan::default()).await;
     let faraway = Counting::new(ReadSource::Outside);
-    let text = "- {name: faraway.put, effect: write, class: findable, summary: Puts it.}";
+    let text = "- {name: faraway.put, effect: write, class: findable, delay_s: 5, summary: Puts it.}";
     let list: Vec<Capability> = Catalogue::from_yaml(text).unwrap().iter().cloned().collect();
     house.gw.offer(ServiceName::new("faraway").unwrap(), Arc::clone(&faraway) as _, list).await.unwrap();
     house.call("faraway.put", json!({})).await.unwrap();

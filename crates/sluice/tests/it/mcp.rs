@@ -256,7 +256,7 @@ fn a_hook_of_every_client_denies_with_the_reason_of_the_freeze() {
     });
     let inputs = [
         ("claude-code", bash("s1", command)),
-        ("codex", bash("s2", command)),
+        ("codex", bash("s2", command).replace("PreToolUse", "PermissionRequest")),
         ("gemini", gemini.to_string()),
         ("cursor", cursor.to_string()),
     ];

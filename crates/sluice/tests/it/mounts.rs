@@ -82,7 +82,8 @@ impl Scene {
         let mount = self.opened(name);
         let wanted = |tool: &&Value| tool["claims_to_read"] == true && tool["state"] == "open";
         let unsaid = |tool: &&Value| wanted(tool) && tool["read_only_by"].is_null();
-        let tools: Vec<Value> = mount["tools"].as_array().unwrap().iter().filter(unsaid).map(word).collect();
+        let all = mount["tools"].as_array().into_iter().flatten();
+        let tools: Vec<Value> = all.filter(unsaid).map(word).collect();
         if !tools.is_empty() {
             let said = self.accept(name, &json!({"tools": tools, "read_only": true}));
             assert!([200, 409].contains(&said.status), "{said:?}");

@@ -53,6 +53,21 @@ fn a_tool_is_a_write_until_a_person_accepts_that_it_only_reads_and_again_once_it
     assert_eq!(tool(&scene.accept("good", &reads).body, "echo")["effect"], "read");
     let writes = json!({"tools": [word(&tool(&again.body, "echo"))], "read_only": false});
     assert_eq!(tool(&scene.accept("good", &writes).body, "echo")["effect"], "write");
+    let said = command(&scene, &["accept", "good", "--all", "--read-only", "--yes"]);
+    assert!(said.contains("/description \"Says it louder.\""), "what is accepted is shown: {said}");
+    assert_eq!(tool(&scene.mount("good"), "echo")["effect"], "read", "{said}");
+    command(&scene, &["accept", "good", "echo", "--write", "--yes"]);
+    assert_eq!(tool(&scene.mount("good"), "echo")["effect"], "write");
+}
+
+/// Runs `sluice mounts` as the operator; gives what it printed.
+fn command(scene: &Scene, words: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.arg("mounts").args(words).env_clear().current_dir(scene.place.folder.path());
+    command.env("SLUICE_URL", format!("http://{}", scene.place.main)).env("SLUICE_TOKEN", &scene.place.operator_token);
+    let run = command.output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
 #[test]
