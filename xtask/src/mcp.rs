@@ -167,6 +167,13 @@ impl Gate {
         }
         // Somebody has to listen, or the gateway would wait for them at some point.
         std::thread::spawn(move || drop(said.read_to_end(&mut Vec::new())));
+        // The tools of the fixture only read, which a person has to accept.
+        let config = home.join("sluice.yaml").display().to_string();
+        let mounts =
+            |words: &[&str]| done(&Line::new(&[&[&program, "mounts"], words, &["--config", &config]].concat()));
+        mounts(&["test", "test"])
+            .and_then(|()| mounts(&["accept", "test", "--all", "--read-only", "--yes"]))
+            .inspect_err(|_| drop(child.kill()))?;
         let key_file = home.join("data/agents/clerk.key").display().to_string();
         let key = fs::read_to_string(&key_file).map_err(words)?.trim().to_owned();
         let (url, folder) = (format!("http://127.0.0.1:{main}"), home.join("workspace").display().to_string());

@@ -8,7 +8,7 @@ use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
 use crate::rooms::schema::Checked;
-use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, policy, read, repeat, schema};
+use crate::rooms::{approval, audit, brake, check, freeze, hold, identity, leak, origin, policy, read, repeat, schema};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -55,11 +55,12 @@ async fn onward(gw: &Gateway, checked: Checked) -> Result<Answer, No> {
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;
     let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
-    if asked.only_checks() {
-        check::answer(gw, asked).await
-    } else if asked.effect() == Effect::Read && !asked.needs_person() {
-        read::answer(gw, asked).await
+    let free = freeze::stop(gw, asked).await?; // while frozen nothing is allowed and nothing leaves
+    if free.asked().only_checks() {
+        check::answer(gw, free).await
+    } else if free.asked().effect() == Effect::Read && !free.asked().needs_person() {
+        read::answer(gw, free).await
     } else {
-        hold::place(gw, asked).await // weighed against the batch window in the same transaction
+        hold::place(gw, free).await // weighed against the batch window in the same transaction
     }
 }

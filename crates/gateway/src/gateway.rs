@@ -28,6 +28,7 @@ use crate::proxies::Proxies;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
+use crate::standstill::Standstill;
 use crate::vault::Vault;
 use crate::waiting::Waiting;
 use crate::workers::Workers;
@@ -133,6 +134,8 @@ pub struct Gateway {
     pub(crate) due: Notify,
     /// Whether what agents can do has changed.
     pub(crate) changes: Changes,
+    /// The freezes in force, as last seen.
+    pub standstill: Arc<Standstill>,
     phase: AtomicU8,
     /// Turns true when the gateway stops, for whoever would otherwise wait on.
     stopping: watch::Sender<bool>,
@@ -221,6 +224,7 @@ impl Gateway {
             letters: Notify::new(),
             due: Notify::new(),
             changes: Changes::default(),
+            standstill: Arc::default(),
             phase: AtomicU8::new(0),
             stopping: watch::Sender::new(false),
             lost: watch::Sender::new(None),

@@ -30,6 +30,7 @@ pub mod proxies;
 pub mod rooms;
 pub mod serve;
 pub mod services;
+pub mod standstill;
 mod value;
 pub mod vault;
 mod waiting;

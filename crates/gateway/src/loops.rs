@@ -36,6 +36,7 @@ const ROUNDS: usize = 10_000;
 /// When the database cannot be read or written.
 pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
     gw.store.started(release).await?;
+    gw.standstill.look(&gw.store).await;
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
     crate::proxies::bury_left(gw).await?;

@@ -208,6 +208,18 @@ pub async fn open_on(
     Ok((gw, warnings))
 }
 
+/// Freezes everything before the gateway is served. Answers whether it was not frozen before; doing it again is doing it
+/// once, and lifts nothing.
+///
+/// # Errors
+/// When it cannot be recorded: then the gateway must not be served.
+pub async fn frozen(gw: &Gateway) -> Result<bool, OpenError> {
+    let node = sluice_core::Actor::Node(gw.store.node().clone());
+    let first = gw.store.freeze_all_once(node, "the gateway was started with --frozen".into()).await?;
+    gw.standstill.look(&gw.store).await;
+    Ok(first)
+}
+
 /// Everything that ships with the gateway, and what whole declarations of proxies bring.
 fn catalogue(declared: &[proxies::Found]) -> Result<Catalogue, OpenError> {
     let broken = |error: CatalogueError| OpenError::Catalogue(error.to_string());

@@ -6,6 +6,7 @@ pub mod audit;
 pub(crate) mod brake;
 pub(crate) mod check;
 pub mod execute;
+pub mod freeze;
 pub(crate) mod hold;
 pub mod identity;
 pub mod leak;

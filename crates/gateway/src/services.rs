@@ -105,10 +105,25 @@ pub enum Found {
     Unknown,
 }
 
+/// Where the answer of a read comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadSource {
+    /// The gateway's own records, or the folders it opens. Nothing of the service leaves the machine, writes included.
+    OwnState,
+    /// The local copy of a connected service. Reads stay here, writes do not.
+    Replica,
+    /// The service itself, or a program of a third party: the arguments of a read leave the gateway.
+    Outside,
+}
+
 /// A service behind the gate.
 pub trait Service: Send + Sync {
     /// Whether it knows this capability.
     fn offers(&self, capability: &CapabilityName) -> bool;
+
+    /// Where it answers reads from. What is `Outside` does not run while it is frozen, and the origin of its targets
+    /// counts as for a write. Without a default: whoever adds a service says it.
+    fn reads_from(&self, capability: &CapabilityName) -> ReadSource;
 
     /// Whether what it gives was written by others. Sessions remember what they were shown of that.
     fn outside(&self) -> bool {
@@ -290,6 +305,13 @@ impl Services {
     /// When there is none.
     pub fn for_service(&self, name: &ServiceName) -> Result<Arc<dyn Service>, Refusal> {
         self.named(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
+    }
+
+    /// Where reads of this capability are answered from, if anything here answers them.
+    #[must_use]
+    pub fn read_source(&self, service: &ServiceName, capability: &CapabilityName) -> Option<ReadSource> {
+        let service = self.named(service).filter(|service| service.offers(capability))?;
+        Some(service.reads_from(capability))
     }
 
     /// The folders, for capabilities that name paths in them.

@@ -25,6 +25,9 @@ UPDATE allowances SET expires_at = given_at + 28800000, uses_left = 200, version
 DELETE FROM known_targets;
 
 -- Freezes and mounted tools.
+-- Who accepted that a mounted tool only reads, and when. Bound to the accepted definition: a change ends it.
+ALTER TABLE mount_tools ADD COLUMN read_only_by TEXT;
+ALTER TABLE mount_tools ADD COLUMN read_only_at INTEGER;
 
 -- Recovery after a restored or damaged database.
 

@@ -166,6 +166,19 @@ pub(crate) async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: ApprovalId) -> Res
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "approval" })
 }
 
+/// Whether a client that acts by itself may go on.
+pub(crate) fn is_approved(state: &ApprovalState) -> bool {
+    match state {
+        ApprovalState::Approved { .. } | ApprovalState::Consumed { .. } | ApprovalState::Superseded { .. } => true,
+        ApprovalState::Pending { .. }
+        | ApprovalState::Denied { .. }
+        | ApprovalState::Expired { .. }
+        | ApprovalState::Withdrawn { .. }
+        | ApprovalState::Lapsed { .. }
+        | ApprovalState::Revoked { .. } => false,
+    }
+}
+
 pub(crate) async fn items<T: Tx>(tx: &mut T, id: ApprovalId) -> Result<Vec<approval::Item>, StoreError> {
     let rows = tx.rows(ITEMS, &params![id]).await?;
     rows.into_iter()

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use sluice_core::audit::{Entry, Fact, Sealed};
 use sluice_core::ids::SessionId;
 use sluice_core::{
-    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, Tier, Timestamp,
+    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, ServiceName, Tier,
+    Timestamp,
 };
 
 use crate::Store;
@@ -19,6 +20,7 @@ use crate::audit;
 use crate::counters;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::freezes;
 use crate::outbox::{self, Message};
 use crate::refusals;
 use crate::sql::{Tx, params};
@@ -72,7 +74,11 @@ pub enum Ending {
         code: String,
     },
     /// It was only checked, and would have been allowed.
-    Allowed,
+    Allowed {
+        /// The service whose freeze stands in the way, like one of the agent or of everything; nothing where the check
+        /// was of a read that goes on under a freeze.
+        unless_frozen: Option<ServiceName>,
+    },
 }
 
 impl UseCase for Closed {
@@ -83,13 +89,19 @@ impl UseCase for Closed {
     }
 
     fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
-        if self.takes_turn() { vec![counters::turn_ahead(&self.agent)] } else { Vec::new() }
+        let mut foreseen = if self.takes_turn() { vec![counters::turn_ahead(&self.agent)] } else { Vec::new() };
+        foreseen.extend(self.unless_frozen().map(|_| freezes::in_force_ahead()));
+        foreseen
     }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
         // Two nodes that count for one agent, or keep what it asked, take turns: neither waits for a row the other has.
         if self.takes_turn() && counters::take_turn(desk, &self.agent).await? {
             counters::make_latch(desk, &self.agent);
+        }
+        // In the transaction that records the answer: once a freeze has returned, nothing is allowed any more.
+        if let Some(service) = self.unless_frozen() {
+            freezes::refuse_if_frozen(desk, &self.agent, service).await?;
         }
         // An answer beyond the limit is not given: asked again, the rules say what it takes.
         if admission::exceeded(desk, &self.agent, &self.rates).await?.is_some() {
@@ -113,6 +125,14 @@ impl UseCase for Closed {
 }
 
 impl Closed {
+    /// The service whose freeze keeps this from being recorded.
+    fn unless_frozen(&self) -> Option<&ServiceName> {
+        match &self.outcome {
+            Ending::Allowed { unless_frozen } => unless_frozen.as_ref(),
+            Ending::Answered | Ending::Refused { .. } => None,
+        }
+    }
+
     /// Whether it touches rows that another call of the same agent may touch too.
     fn takes_turn(&self) -> bool {
         !self.rates.is_empty() || self.kept.is_some()
@@ -122,7 +142,7 @@ impl Closed {
         let (kind, code) = match &self.outcome {
             Ending::Answered => ("call.answered", None),
             Ending::Refused { code } => ("call.refused", Some(code.clone())),
-            Ending::Allowed => ("call.allowed", None),
+            Ending::Allowed { .. } => ("call.allowed", None),
         };
         let mut fact = Fact::new(kind, Actor::Agent(self.agent.clone())).with("capability", &self.capability);
         if let Some(tier) = self.tier {

@@ -40,12 +40,14 @@ pub enum StoreError {
     #[error("this claim is no longer valid")]
     Fenced,
     /// Everything of this scope is frozen.
-    #[error("frozen ({scope}) since {since}")]
+    #[error("frozen ({scope}) since {since}{}", because(.reason))]
     Frozen {
         /// `all`, or the agent or service.
         scope: String,
         /// Since when.
         since: Timestamp,
+        /// The operator's reason; may be empty.
+        reason: String,
     },
     /// The connection behind the service stands still, by nobody's freeze.
     #[error("{} (`{}`) since {since}", .brake.reason(), .brake.connection)]
@@ -226,6 +228,11 @@ impl StoreError {
             other => Self::Unavailable(other.to_string().into()),
         }
     }
+}
+
+/// The reason of a freeze, as it follows the other words.
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use sluice_core::audit::Fact;
 use sluice_core::connection::ConnectionState;
 use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
 
+use crate::Store;
 use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
@@ -83,7 +84,9 @@ impl Scope {
         }
     }
 
-    fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
+    /// Whether it covers what this agent does at this service.
+    #[must_use]
+    pub fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
         match self {
             Self::All => true,
             Self::Agent(name) => name == agent,
@@ -115,6 +118,24 @@ impl UseCase for Place {
         let in_flight = in_flight(desk.tx(), &self.scope).await?;
         self.place(desk);
         Ok(in_flight)
+    }
+}
+
+/// Freezes everything unless everything is frozen already. Answers whether it was this that did.
+pub(crate) struct PlaceOnce {
+    pub by: Actor,
+    pub reason: String,
+}
+
+impl UseCase for PlaceOnce {
+    type Out = bool;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+        let freezes = in_force(desk.tx()).await?;
+        if freezes.iter().any(|freeze| freeze.scope == Scope::All && freeze.brake.is_none()) {
+            return Ok(false);
+        }
+        Place { scope: Scope::All, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
+        Ok(true)
     }
 }
 
@@ -202,6 +223,20 @@ impl Lift {
     }
 }
 
+/// Refuses what is frozen. A freeze that was placed before this is asked is always seen.
+pub(crate) struct Refuse {
+    pub agent: AgentName,
+    pub service: ServiceName,
+}
+
+impl Query for Refuse {
+    type Out = ();
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), StoreError> {
+        let freezes = in_force(tx).await?;
+        covering(&freezes, &self.agent, &self.service).map_or(Ok(()), |freeze| Err(refusal(freeze)))
+    }
+}
+
 /// Every freeze there is.
 pub(crate) struct InForce;
 
@@ -247,7 +282,7 @@ pub(crate) async fn refuse_if_frozen<T: Tx>(
 fn refusal(freeze: &Freeze) -> StoreError {
     match &freeze.brake {
         Some(brake) => StoreError::Braked { brake: brake.clone(), since: freeze.at },
-        None => StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at },
+        None => StoreError::Frozen { scope: freeze.scope.to_string(), since: freeze.at, reason: freeze.reason.clone() },
     }
 }
 
@@ -270,4 +305,23 @@ fn decode(row: Row) -> Result<Freeze, StoreError> {
     let connection = connection.parse().map_err(|_| row.impossible("a connection without a name"))?;
     let brake = Brake { connection, state };
     Ok(Freeze { scope, by, reason: brake.reason().to_owned(), at, brake: Some(brake) })
+}
+
+impl Store {
+    /// Freezes everything, unless everything is frozen already. Answers whether it was this that did.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn freeze_all_once(&self, by: Actor, reason: String) -> Result<bool, StoreError> {
+        self.submit(PlaceOnce { by, reason }).await
+    }
+
+    /// Refuses what this agent does at this service while it is frozen. A freeze that was placed before this is asked is
+    /// always seen, whichever node placed it.
+    ///
+    /// # Errors
+    /// The freeze that covers it, or why that cannot be read.
+    pub async fn refuse_if_frozen(&self, agent: AgentName, service: ServiceName) -> Result<(), StoreError> {
+        self.ask(Refuse { agent, service }).await
+    }
 }

@@ -89,7 +89,7 @@ pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
 pub use migrate::CURRENT as SCHEMA;
-pub use mounts::{MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
+pub use mounts::{Effects, MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use outbox::{Message, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;

@@ -15,16 +15,18 @@ use crate::outbox::{self, Message, Severity};
 use crate::people::CancelService;
 use crate::sql::{Row, Tx, params};
 
-const OF_MOUNT: &str = "SELECT tool, accepted, accepted_by, accepted_at, waiting, reason, since FROM mount_tools \
-     WHERE mount = ?1 ORDER BY tool";
+const OF_MOUNT: &str = "SELECT tool, accepted, accepted_by, accepted_at, waiting, reason, since, read_only_by, read_only_at \
+     FROM mount_tools WHERE mount = ?1 ORDER BY tool";
 const FIRST: &str =
     "INSERT INTO mount_tools (mount, tool, accepted, accepted_by, accepted_at) VALUES (?1, ?2, ?3, ?4, ?5)";
 const WAITS: &str = "INSERT INTO mount_tools (mount, tool, waiting, reason, since) VALUES (?1, ?2, ?3, ?4, ?5) \
-     ON CONFLICT (mount, tool) DO UPDATE SET waiting = excluded.waiting, reason = excluded.reason, since = excluded.since";
+     ON CONFLICT (mount, tool) DO UPDATE SET waiting = excluded.waiting, reason = excluded.reason, \
+     since = excluded.since, read_only_by = NULL, read_only_at = NULL";
 const CAME_BACK: &str =
     "UPDATE mount_tools SET waiting = NULL, reason = NULL, since = NULL WHERE mount = ?1 AND tool = ?2";
 const ACCEPT: &str = "UPDATE mount_tools SET accepted = waiting, accepted_by = ?3, accepted_at = ?4, waiting = NULL, \
-     reason = NULL, since = NULL WHERE mount = ?1 AND tool = ?2";
+     reason = NULL, since = NULL, read_only_by = NULL, read_only_at = NULL WHERE mount = ?1 AND tool = ?2";
+const READ_ONLY: &str = "UPDATE mount_tools SET read_only_by = ?3, read_only_at = ?4 WHERE mount = ?1 AND tool = ?2";
 
 /// Why a definition waits for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,20 @@ pub struct PinnedTool {
     pub accepted: Option<(String, String, Timestamp)>,
     /// The one that waits, why and since when.
     pub waiting: Option<(String, WaitsFor, Timestamp)>,
+    /// Who accepted that the tool only reads, and when. It holds for the accepted definition; a change ends it.
+    pub read_only: Option<(String, Timestamp)>,
+}
+
+/// What a person says about the effect of tools they accept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Effects {
+    /// Nothing: a tool that is accepted counts as a write.
+    #[default]
+    Unsaid,
+    /// They only read.
+    ReadOnly,
+    /// They write, whatever was accepted before.
+    Write,
 }
 
 /// The digest a definition is accepted by: SHA-256 of its canonical JSON, in hex.
@@ -109,7 +125,7 @@ impl UseCase for Note {
                 desk.write_one(FIRST, params![mount, tool, definition, by.to_string().as_str(), now]);
                 began.push(tool);
                 let accepted = Some((seen.definition.clone(), by.to_string(), now));
-                pins.push(PinnedTool { tool: seen.tool.clone(), accepted, waiting: None });
+                pins.push(PinnedTool { tool: seen.tool.clone(), accepted, waiting: None, read_only: None });
                 continue;
             }
             if waiting.is_some_and(|(text, ..)| text == definition) {
@@ -128,8 +144,8 @@ impl UseCase for Note {
             );
             let waiting = Some((seen.definition.clone(), why, now));
             match known {
-                Some(pin) => pin.waiting = waiting,
-                None => pins.push(PinnedTool { tool: seen.tool.clone(), accepted: None, waiting }),
+                Some(pin) => (pin.waiting, pin.read_only) = (waiting, None),
+                None => pins.push(PinnedTool { tool: seen.tool.clone(), accepted: None, waiting, read_only: None }),
             }
         }
         if !began.is_empty() {
@@ -160,6 +176,7 @@ impl UseCase for Note {
 struct Accept {
     mount: String,
     tools: Vec<(String, String)>,
+    effects: Effects,
     by: Actor,
 }
 
@@ -174,15 +191,39 @@ impl UseCase for Accept {
         let (now, mount) = (desk.now, self.mount.as_str());
         let pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
         for (tool, digest) in &self.tools {
-            let waiting = pins.iter().find(|pin| pin.tool == *tool).and_then(|pin| pin.waiting.as_ref());
-            let (text, why, _) = waiting.ok_or(StoreError::NotFound { what: "definition that waits" })?;
+            let missing = || StoreError::NotFound { what: "definition that waits" };
+            let pin = pins.iter().find(|pin| pin.tool == *tool).ok_or_else(missing)?;
+            let (text, why) = match (&pin.waiting, &pin.accepted, self.effects) {
+                (Some((text, why, _)), ..) => (text, Some(why.as_str())),
+                // What was accepted before can be said to read, or no longer to.
+                (None, Some((text, ..)), Effects::ReadOnly | Effects::Write) => (text, None),
+                (None, _, _) => return Err(missing()),
+            };
             // What was shown must be what is accepted.
             if definition_digest(text) != *digest {
                 return Err(StoreError::Conflict);
             }
-            desk.write_one(ACCEPT, params![mount, tool.as_str(), self.by.to_string().as_str(), now]);
-            let fact = Fact::new("mount.accepted", self.by.clone()).with("mount", mount).with("tool", tool);
-            desk.record(fact.with("digest", digest).with("reason", why.as_str()));
+            let fact = |kind: &str| {
+                let fact = Fact::new(kind, self.by.clone()).with("mount", mount).with("tool", tool);
+                fact.with("digest", digest)
+            };
+            if let Some(why) = why {
+                desk.write_one(ACCEPT, params![mount, tool.as_str(), self.by.to_string().as_str(), now]);
+                desk.record(fact("mount.accepted").with("reason", why));
+            }
+            let by = self.by.to_string();
+            match self.effects {
+                Effects::Unsaid => {}
+                Effects::ReadOnly => {
+                    desk.write_one(READ_ONLY, params![mount, tool.as_str(), by.as_str(), now]);
+                    desk.record(fact("mount.read_only"));
+                }
+                Effects::Write => {
+                    let (nobody, never): (Option<&str>, Option<Timestamp>) = (None, None);
+                    desk.write_one(READ_ONLY, params![mount, tool.as_str(), nobody, never]);
+                    desk.record(fact("mount.writes"));
+                }
+            }
         }
         Ok(())
     }
@@ -243,7 +284,12 @@ fn decode(row: Row) -> Result<PinnedTool, StoreError> {
         (None, ..) => None,
         _ => return Err(row.impossible("a definition that waits without a reason")),
     };
-    Ok(PinnedTool { tool, accepted, waiting })
+    let read_only = match (row.maybe_text()?, row.maybe_time()?) {
+        (Some(by), Some(at)) => Some((by, at)),
+        (None, None) => None,
+        _ => return Err(row.impossible("a tool that reads by nobody's word")),
+    };
+    Ok(PinnedTool { tool, accepted, waiting, read_only })
 }
 
 impl Store {
@@ -261,12 +307,19 @@ impl Store {
         self.submit(Note { mount: mount.into(), seen, message }).await
     }
 
-    /// Accepts definitions that wait, each by the digest of what was shown.
+    /// Accepts definitions that wait, each by the digest of what was shown, and takes a person's word on what the tools
+    /// do. Where such a word is given, a tool may have been accepted before.
     ///
     /// # Errors
     /// When one does not wait, has become another, or the caller is no person; then none is accepted.
-    pub async fn accept_mount(&self, mount: &str, tools: Vec<(String, String)>, by: Actor) -> Result<(), StoreError> {
-        self.submit(Accept { mount: mount.into(), tools, by }).await
+    pub async fn accept_mount(
+        &self,
+        mount: &str,
+        tools: Vec<(String, String)>,
+        effects: Effects,
+        by: Actor,
+    ) -> Result<(), StoreError> {
+        self.submit(Accept { mount: mount.into(), tools, effects, by }).await
     }
 
     /// Writes down that mounts came, went or became others while the gateway ran, and by whose word.

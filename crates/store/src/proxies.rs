@@ -132,6 +132,10 @@ impl UseCase for Begin {
         if let Some(row) = desk.row(STANDING, params![self.proxy.as_str()]).await? {
             return standing(row).map(Some);
         }
+        // Each life of a task begins here, also that of one that is started again: none begins while it is frozen.
+        if let Scope::Service(service) = scope(&self.proxy)? {
+            freezes::refuse_if_frozen(desk, &self.agent, &service).await?;
+        }
         let (now, node) = (desk.now, desk.node);
         let Self { id, proxy, operation, agent } = self;
         desk.write_one(BEGIN, params![*id, proxy.as_str(), operation.as_str(), agent, node, now]);

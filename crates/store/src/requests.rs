@@ -119,6 +119,14 @@ impl Request {
     }
 }
 
+impl Filed {
+    /// Whether its client may go on, in its own words or in those of a person.
+    #[must_use]
+    pub fn is_approved(&self) -> bool {
+        approvals::is_approved(&self.approval.state)
+    }
+}
+
 impl UseCase for NewRequest {
     type Out = Received;
 
@@ -130,7 +138,12 @@ impl UseCase for NewRequest {
         let is_first = counters::take_turn(desk, &self.agent).await?;
         let digest = self.request.digest(&self.agent);
         if let Some(before) = self.asked_before(desk, digest).await? {
-            return before_it(desk.tx(), before).await.map(Received::Again);
+            let filed = before_it(desk.tx(), before).await?;
+            // What was approved before a freeze is not repeated as approved while it lasts.
+            if filed.is_approved() {
+                freezes::refuse_if_frozen(desk, &self.agent, &self.service).await?;
+            }
+            return Ok(Received::Again(filed));
         }
         freezes::refuse_if_frozen(desk, &self.agent, &self.service).await?;
         let taken = match self.standing_yes(desk).await? {

@@ -242,6 +242,7 @@ impl Telegram {
         let by = Actor::Person(known.name.clone());
         let frozen = gw.stop_lane().freeze(sluice_store::Scope::All, by, "said so over telegram".into()).await;
         frozen.map_err(Fault::from)?;
+        gw.standstill.look(&gw.store).await;
         gw.events.wrote();
         Ok(Some("Everything is frozen. Lift it with `sluice unfreeze`.".into()))
     }

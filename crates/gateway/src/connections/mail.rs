@@ -19,7 +19,7 @@ use super::attachments;
 use super::write::{Load, Writer};
 use super::{Connections, Line, Manifest, addressed, apart};
 use crate::rooms::hold;
-use crate::services::{Along, Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Along, Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 use crate::value::put;
 
 /// Messages of one answer, unless asked otherwise.
@@ -259,6 +259,10 @@ fn fresh(freshness: Freshness, now: Timestamp) -> Value {
 }
 
 impl Service for MailService {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Replica
+    }
+
     fn outside(&self) -> bool {
         true
     }

@@ -17,7 +17,7 @@ use super::manifest::Step;
 use super::write::{Load, Writer};
 use super::{Connections, Manifest};
 use crate::intake::{Cleaned, Incoming, Reader, Taken};
-use crate::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 
 /// One service of others.
 #[derive(Debug)]
@@ -96,6 +96,10 @@ impl ProgramService {
 }
 
 impl Service for ProgramService {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Outside
+    }
+
     fn can_be_asked(&self) -> bool {
         self.connections.known(&self.name).is_some_and(|line| line.state().is_at_work())
     }

@@ -170,11 +170,15 @@ impl Connections {
         }
     }
 
-    /// Connections whose copy is due.
-    pub(crate) fn due(&self, every: Span) -> Vec<ServiceName> {
+    /// Connections whose copy is due, without those whose service a person froze.
+    pub(crate) fn due(&self, every: Span, frozen: impl Fn(&ServiceName) -> bool) -> Vec<ServiceName> {
         let boot = self.ground.clock.since_boot();
         let mut due = Vec::new();
         for line in self.all() {
+            let row = line.row();
+            if frozen(&row.name) || frozen(&row.service) {
+                continue;
+            }
             let mut pace = line.pace.lock().unwrap_or_else(PoisonError::into_inner);
             let wanted = line.wanted.swap(false, Ordering::SeqCst);
             if wanted && pace.running {
@@ -186,16 +190,27 @@ impl Connections {
             if stands && ready && !pace.running {
                 pace.running = true;
                 pace.next = Some(boot + every);
-                due.push(line.row().name);
+                due.push(row.name);
             }
         }
         due
     }
 
-    /// One round of the loop.
-    pub(crate) async fn keep_up(&self, name: &ServiceName) {
-        if let Err(no) = self.sync_now(name).await {
-            tracing::warn!(connection = %name, code = no.refusal.code().as_str(), "{name} was not copied: {}", no.refusal);
+    /// What freezes can call a connection: its own name, and that of its service.
+    pub(crate) fn names_of(&self, name: &ServiceName) -> Vec<ServiceName> {
+        let service = self.known(name).map(|line| line.row().service);
+        std::iter::once(name.clone()).chain(service).collect()
+    }
+
+    /// One round of the loop, until a person freezes the service.
+    pub(crate) async fn keep_up(&self, name: &ServiceName, frozen: impl Future<Output = ()>) {
+        tokio::select! {
+            synced = self.sync_now(name) => if let Err(no) = synced {
+                let code = no.refusal.code().as_str();
+                tracing::warn!(connection = %name, code, "{name} was not copied: {}", no.refusal);
+            },
+            // The page on its way is given up; the next round goes on from the one before.
+            () = frozen => tracing::warn!(connection = %name, "{name} is frozen: it is not copied until that is lifted"),
         }
         if let Some(line) = self.known(name) {
             line.pace.lock().unwrap_or_else(PoisonError::into_inner).running = false;

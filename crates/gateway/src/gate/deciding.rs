@@ -320,6 +320,7 @@ async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) ->
     };
     let words = scope.to_string();
     gw.stop_lane().freeze(scope, voice.by.clone(), format!("said so over {}", voice.channel)).await?;
+    gw.standstill.look(&gw.store).await;
     gw.events.wrote();
     Ok(Heard::Frozen(words))
 }

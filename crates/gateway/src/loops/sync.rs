@@ -1,11 +1,12 @@
 //! Keeps the copies of connected services up to date.
 //!
 //! One round per connection every so often, and whenever someone wants it. Promise: one connection never waits for
-//! another, and none is copied twice at once.
+//! another, none is copied twice at once, and none while a person has frozen its service.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::ServiceName;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -24,9 +25,14 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
         if gw.phase() != Phase::Open {
             continue;
         }
-        for name in gw.connections.due(gw.config.services.sync_every) {
+        let frozen = |service: &ServiceName| gw.standstill.names(service);
+        for name in gw.connections.due(gw.config.services.sync_every, frozen) {
             let gw = Arc::clone(&gw);
-            rounds.spawn(async move { gw.connections.keep_up(&name).await });
+            rounds.spawn(async move {
+                let services = gw.connections.names_of(&name);
+                let frozen = gw.standstill.until(|seen| services.iter().any(|service| seen.names(service)));
+                gw.connections.keep_up(&name, frozen).await;
+            });
         }
     }
     // A page that is on its way is given up: the next start goes on from the one before.

@@ -21,6 +21,8 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 
 /// Looks once.
 pub async fn step(gw: &Gateway) {
+    // A freeze of another node reaches what depends on the snapshot here.
+    gw.standstill.look(&gw.store).await;
     if let Err(error) = gw.changes.look(gw).await {
         tracing::warn!(code = error.code(), "what agents can do could not be looked at");
     }

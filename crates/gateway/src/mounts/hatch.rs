@@ -2,12 +2,13 @@
 //!
 //! Takes `CONNECT host:443` from a program; gives a line to that host. What passes is encrypted between the program and
 //! the host, so nothing is looked at; which host is. Promise: no host that was not named, no other port, no address that
-//! is not public unless it was opened.
+//! is not public unless it was opened, and no line at all while the mount is frozen.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::ServiceName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::Semaphore;
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 use crate::config::MountProgram;
 use crate::egress::HostPattern;
 use crate::egress::ssrf::{Net, all_reachable};
+use crate::standstill::Standstill;
 
 /// Longest head of a request.
 const HEAD: usize = 8 << 10;
@@ -32,11 +34,25 @@ const LASTING: Duration = Duration::from_secs(600);
 struct Reach {
     hosts: Vec<HostPattern>,
     opened: Vec<Net>,
+    standstill: Arc<Standstill>,
+    service: ServiceName,
+}
+
+impl Reach {
+    /// Whether the program's mount, or everything, is frozen: then no line is made, and those that are end.
+    fn is_shut(&self) -> bool {
+        self.standstill.of_service(&self.service).is_some()
+    }
 }
 
 /// Opens the hatch. Gives its port; it is shut when `beside` is dropped.
-pub(super) async fn open(program: &MountProgram, beside: &mut JoinSet<()>) -> Result<u16, String> {
-    let reach = Reach { hosts: program.network.clone(), opened: program.allow_addresses.clone() };
+pub(super) async fn open(
+    program: &MountProgram,
+    (standstill, service): (&Arc<Standstill>, ServiceName),
+    beside: &mut JoinSet<()>,
+) -> Result<u16, String> {
+    let (hosts, opened) = (program.network.clone(), program.allow_addresses.clone());
+    let reach = Reach { hosts, opened, standstill: Arc::clone(standstill), service };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
     let listener = listener.map_err(|error| format!("there is no way to its hosts: {error}"))?;
     let port = listener.local_addr().map_err(|error| error.to_string())?.port();
@@ -52,7 +68,10 @@ async fn serve(listener: TcpListener, reach: Arc<Reach>) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let reach = Arc::clone(&reach);
         lines.spawn(async move {
-            let _over = timeout(LASTING, pass(line, &reach)).await;
+            tokio::select! {
+                _over = timeout(LASTING, pass(line, &reach)) => {}
+                () = reach.standstill.until(|_| reach.is_shut()) => {}
+            }
             drop(place);
         });
     }
@@ -102,7 +121,7 @@ fn target(head: &str) -> Option<(String, u16)> {
 }
 
 async fn dial(host: &str, port: u16, reach: &Reach) -> Option<TcpStream> {
-    if port != 443 || !reach.hosts.iter().any(|pattern| pattern.matches(host)) {
+    if reach.is_shut() || port != 443 || !reach.hosts.iter().any(|pattern| pattern.matches(host)) {
         return None;
     }
     let found: Vec<SocketAddr> = lookup_host((host, port)).await.ok()?.collect();
@@ -142,7 +161,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_but_declared_hosts_and_the_tls_port_is_dialled() {
-        let reach = Reach { hosts: vec![HostPattern::parse("localhost").unwrap()], opened: Vec::new() };
+        let hosts = vec![HostPattern::parse("localhost").unwrap()];
+        let service = ServiceName::new("mount.x").unwrap();
+        let reach = Reach { hosts, opened: Vec::new(), standstill: Arc::default(), service };
         assert!(dial("evil.example", 443, &reach).await.is_none());
         assert!(dial("localhost", 80, &reach).await.is_none());
         assert!(dial("localhost", 443, &reach).await.is_none(), "a private address nobody opened");

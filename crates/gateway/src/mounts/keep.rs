@@ -82,6 +82,17 @@ async fn keep_on(gw: &Arc<Gateway>, service: &Arc<MountService>) {
     }
     let mut failures = 0_usize;
     while !*stop.borrow() {
+        // Nothing is started or reached while it is frozen. Whoever wants it looked at is told that at once.
+        if let Some(why) = frozen(gw, service) {
+            service.enter(Phase::Down, Some(why));
+            looked(service);
+            tokio::select! {
+                () = gw.standstill.until(|_| frozen(gw, service).is_none()) => {}
+                () = service.again.notified() => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            continue;
+        }
         service.enter(Phase::Starting, service.condition().reason);
         let begun = gw.clock.since_boot();
         let why = tokio::select! {
@@ -179,6 +190,12 @@ async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>
     let (mut changes, mut last) = (0_usize, gw.clock.since_boot());
     loop {
         let mount = service.mount();
+        while frozen(gw, service).is_some() {
+            tokio::select! {
+                () = gw.standstill.until(|_| frozen(gw, service).is_none()) => {}
+                () = service.again.notified() => looked(service),
+            }
+        }
         let listed = timeout(mount.start_timeout.as_duration(), list(peer, service, watch)).await;
         let listed = match listed {
             Err(_) => return "it did not list its tools in time".into(),
@@ -205,6 +222,11 @@ async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>
             () = wanted => {}
         }
     }
+}
+
+/// The freeze that keeps a server from being started, reached or asked, in words.
+fn frozen(gw: &Gateway, service: &MountService) -> Option<String> {
+    gw.standstill.of_service(&service_name(&service.mount().name)?)
 }
 
 /// How long nobody looks after so many changes in a row: a second at first.
@@ -275,7 +297,10 @@ async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<
         Way::Program(program) => {
             let port = match program.network.is_empty() {
                 true => None,
-                false => Some(hatch::open(program, &mut beside).await.map_err(never)?),
+                false => {
+                    let name = service_name(&mount.name).ok_or_else(|| never("it has no name".to_owned()))?;
+                    Some(hatch::open(program, (&gw.standstill, name), &mut beside).await.map_err(never)?)
+                }
             };
             let terms = child::terms(ground, mount, program, port).await.map_err(never)?;
             let alive = Alive::new(&service.programs);
@@ -428,12 +453,14 @@ async fn settle(
     for ((listed, look), open) in
         present.into_iter().map(|one| (one, true)).chain(absent.into_iter().zip(looks).map(|one| (one, false)))
     {
-        let accepted = pins.iter().find(|pin| pin.tool == listed.tool).and_then(|pin| pin.accepted.as_ref());
+        let pin = pins.iter().find(|pin| pin.tool == listed.tool);
+        let accepted = pin.and_then(|pin| pin.accepted.as_ref());
+        let accepted_read = pin.is_some_and(|pin| pin.read_only.is_some());
         if accepted.is_none_or(|(text, ..)| *text != listed.text) {
             continue;
         }
         let cleaned = if let Look::Passed(value) = &look { Some(value) } else { None };
-        match tools::tool(mount, &listed, cleaned) {
+        match tools::tool(mount, &listed, cleaned, accepted_read) {
             Ok(tool) => made.push(tools::Tool { open, ..tool }),
             Err(why) => service.change(|condition| condition.refused.push((listed.tool.clone(), why))),
         }

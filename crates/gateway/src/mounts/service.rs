@@ -16,17 +16,17 @@ use sluice_core::capability::service_of;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, CapabilityName, Timestamp};
+use sluice_core::{Action, CapabilityName, ServiceName, Timestamp};
 use sluice_store::PinnedTool;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
 use super::guest::Era;
-use super::tools::{Refused, Tool, service_name};
+use super::tools::{Refused, Tool, claims_to_read, service_name};
 use super::{Ground, answer};
 use crate::config::{Mount, Way};
 use crate::intake::{Incoming, ReadBy, Reader};
-use crate::services::{Ask, Performed, Prepared, Service, Trouble, Work};
+use crate::services::{Ask, Performed, Prepared, ReadSource, Service, Trouble, Work};
 
 /// Where a mount is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +120,9 @@ impl std::fmt::Debug for MountService {
 
 /// Codes of answers that came and could not be read.
 const UNREAD: [Code; 2] = [Code::ContentUnread, Code::WorkerCrashed];
+
+/// Codes of calls that were not made, and may be later.
+const WAITS: [Code; 2] = [Code::MountDown, Code::FreezeActive];
 
 /// A call that gave nothing.
 struct NotGiven {
@@ -253,6 +256,12 @@ impl MountService {
         shown.collect()
     }
 
+    /// Whether its server says of this definition that it only reads, and such hints count here.
+    #[must_use]
+    pub fn claims_to_read(&self, definition: &str) -> bool {
+        serde_json::from_str(definition).is_ok_and(|definition| claims_to_read(&self.mount, &definition))
+    }
+
     /// How each tool stands, as last read.
     #[must_use]
     pub fn pins(&self) -> Vec<PinnedTool> {
@@ -334,6 +343,10 @@ impl MountService {
         if !self.tool(action.capability()).is_some_and(|now| Arc::ptr_eq(&now, &tool)) {
             self.fitting(action).map_err(before)?;
         }
+        // SECURITY: nothing is handed over after a freeze has returned, however long the server was waited for.
+        let service = self.service(action);
+        let free = self.ground.store.refuse_if_frozen(action.agent().clone(), service).await;
+        free.map_err(|error| before(*crate::No::from(error).refusal))?;
         let arguments: Map<String, Value> = action.arguments().clone();
         let params = CallToolRequestParams::new(tool.tool.clone()).with_arguments(arguments);
         let answered = timeout(self.mount.timeout.as_duration(), peer.call_tool_once(params)).await;
@@ -350,12 +363,17 @@ impl MountService {
         given.map(|data| self.told(data)).map_err(|refusal| NotGiven { refusal, left: true })
     }
 
+    /// What batch protection and freezes call it.
+    fn service(&self, action: &Action) -> ServiceName {
+        service_name(&self.mount.name).unwrap_or_else(|| service_of(action.capability()))
+    }
+
     fn incoming(&self, action: &Action, bytes: Vec<u8>, reader: Reader) -> Incoming {
         let server = self.condition().server.map(|(name, _)| name);
         Incoming {
             bytes,
             declared: Some("application/json".into()),
-            service: service_name(&self.mount.name).unwrap_or_else(|| service_of(action.capability())),
+            service: self.service(action),
             source: action.capability().to_string(),
             author: server.unwrap_or_else(|| self.mount.name.clone()),
             at: self.ground.clock.now(),
@@ -390,6 +408,10 @@ fn trouble(error: &ServiceError) -> NotGiven {
 }
 
 impl Service for MountService {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Outside
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         self.tool(capability).is_some()
     }
@@ -429,7 +451,7 @@ impl Service for MountService {
                     Ok(done(self.told(json!({"unread": refusal.code().as_str()}))))
                 }
                 Err(NotGiven { left: true, .. }) => Err(Trouble::Unclear),
-                Err(NotGiven { refusal, left: false }) if refusal.code() == Code::MountDown => {
+                Err(NotGiven { refusal, left: false }) if WAITS.contains(&refusal.code()) => {
                     Err(Trouble::NotDone(refusal))
                 }
                 Err(NotGiven { refusal, left: false }) => Err(Trouble::Refused(refusal)),

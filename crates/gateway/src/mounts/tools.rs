@@ -1,8 +1,8 @@
 //! Tools of a server as capabilities: which names can be used, and what each may be asked.
 //!
 //! Takes definitions as the server gave them; gives capabilities or a reason. Pure. Promise: no name stands for two
-//! tools, looks like another or takes one of the gateway's own; what is not said to be a read is a write nobody can
-//! repeat or take back.
+//! tools, looks like another or takes one of the gateway's own; what its server and a person do not both call a read is a
+//! write nobody can repeat or take back.
 
 use std::collections::BTreeMap;
 
@@ -188,8 +188,19 @@ fn param(name: &str, shape: &Value, required: bool) -> Param {
     Param { required, target, ..Param::new(name, kind) }
 }
 
+/// Whether the server says that a tool only reads, and its hints count at all.
+pub(super) fn claims_to_read(mount: &Mount, definition: &Value) -> bool {
+    mount.trust_hints && definition.pointer("/annotations/readOnlyHint") == Some(&json!(true))
+}
+
 /// The tool behind the gate. `cleaned` is the definition as the content stages left it; nothing if they withheld it.
-pub(super) fn tool(mount: &Mount, listed: &Listed, cleaned: Option<&Value>) -> Result<Tool, String> {
+/// `accepted_read` is whether a person accepted that it only reads: the server's own word is not enough.
+pub(super) fn tool(
+    mount: &Mount,
+    listed: &Listed,
+    cleaned: Option<&Value>,
+    accepted_read: bool,
+) -> Result<Tool, String> {
     let Listed { tool, definition, text } = listed;
     let name = capability_name(&mount.name, tool).ok_or_else(|| "its name cannot be used".to_owned())?;
     // What was withheld can still be used if a person said so; its words are left out.
@@ -202,7 +213,7 @@ pub(super) fn tool(mount: &Mount, listed: &Listed, cleaned: Option<&Value>) -> R
         }
     };
     let Specified { params, schema, compiled } = specify(source)?;
-    let reads = mount.trust_hints && definition.pointer("/annotations/readOnlyHint") == Some(&json!(true));
+    let reads = accepted_read && claims_to_read(mount, definition);
     // A read that is told where to reach can carry something out by where it reaches.
     let reaches_out = params.iter().any(|param| matches!(param.kind, ParamKind::Url | ParamKind::Recipients));
     let effect = if reads && !reaches_out { Effect::Read } else { Effect::Write };
@@ -332,14 +343,17 @@ mod tests {
         let (good, bad) = sift("git", vec![reading, fetching, definition("commit")], &catalogue, &|_| false);
         assert_eq!(bad, []);
         let specs: Vec<Capability> =
-            good.iter().map(|listed| tool(&mount(), listed, Some(&listed.definition)).unwrap().spec).collect();
+            good.iter().map(|listed| tool(&mount(), listed, Some(&listed.definition), true).unwrap().spec).collect();
         assert_eq!((specs[0].effect, specs[0].usual), (Effect::Read, Some(Tier::Notify)));
         assert_eq!((specs[1].effect, specs[1].usual, specs[1].delay_s), (Effect::Write, Some(Tier::Notify), 0));
         assert_eq!((specs[2].effect, specs[2].usual), (Effect::Write, Some(Tier::ApprovalRequired)));
         assert_eq!((specs[2].class, specs[2].delay_s, specs[2].reversible), (Some(EffectClass::Opaque), 30, false));
         let doubting = Mount { trust_hints: false, ..mount() };
-        let spec = tool(&doubting, &good[0], Some(&good[0].definition)).unwrap().spec;
-        assert_eq!((spec.effect, spec.usual), (Effect::Write, Some(Tier::ApprovalRequired)));
+        for (mount, accepted) in [(doubting, true), (mount(), false)] {
+            let spec = tool(&mount, &good[0], Some(&good[0].definition), accepted).unwrap().spec;
+            assert_eq!((spec.effect, spec.usual), (Effect::Write, Some(Tier::ApprovalRequired)));
+            assert_eq!((spec.class, spec.delay_s), (Some(EffectClass::Opaque), 30));
+        }
     }
 
     #[test]
@@ -351,7 +365,7 @@ mod tests {
             "properties": {"title": {"type": "string", "description": "EVIL", "examples": ["EVIL"]}},
         });
         let (good, _) = sift("git", vec![poisoned], &Catalogue::default(), &|_| false);
-        let made = tool(&mount(), &good[0], None).unwrap();
+        let made = tool(&mount(), &good[0], None, false).unwrap();
         let shown = format!("{} {}", made.spec.summary, made.spec.input_schema());
         assert!(!shown.contains("EVIL"), "{shown}");
         assert_eq!(made.spec.params.len(), 1);

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use sluice_core::crash::Cause;
-use sluice_core::{Clock, Span};
+use sluice_core::{AgentName, Clock, ServiceName, Span};
+use sluice_store::Store;
 use tokio::runtime::Handle;
 
 use crate::egress::{Answer, Egress, EgressNo, Request, Ticket};
@@ -18,6 +19,9 @@ use crate::workers::{Exchange, Host, Item, Reply};
 /// Answers one worker.
 pub(super) struct TaskHost {
     pub egress: Arc<Egress>,
+    pub store: Arc<Store>,
+    /// For whom it works, and what freezes call its proxy.
+    pub scope: (AgentName, ServiceName),
     pub clock: Arc<dyn Clock>,
     pub handle: Handle,
     /// Scheme, host and port that every request goes to.
@@ -57,7 +61,12 @@ impl Host for TaskHost {
         };
         self.requests += 1;
         let (egress, ticket) = (Arc::clone(&self.egress), Ticket::presented(&ticket));
-        let answered = self.handle.block_on(async { egress.exchange(&ticket, request).await });
+        let (store, (agent, service)) = (Arc::clone(&self.store), self.scope.clone());
+        let answered = self.handle.block_on(async {
+            // A freeze may have come since the task began: its ticket is good for nothing then.
+            store.refuse_if_frozen(agent, service).await?;
+            egress.exchange(&ticket, request).await
+        });
         self.note(&method, length, &answered);
         match answered {
             Ok(Answer { status, headers, body, .. }) => {

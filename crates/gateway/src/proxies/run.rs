@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{Method, Operation, Output, Proposal, is_summary, tighten};
+use sluice_core::proxy::{Method, Operation, Output, Proposal, Proxy, is_summary, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
-use sluice_store::{Message, Severity, TaskEnd, TaskState};
+use sluice_store::{Message, Severity, StoreError, TaskEnd, TaskState};
 use tokio::runtime::Handle;
 
 use super::host::TaskHost;
@@ -133,6 +133,9 @@ impl ProxyService {
         let id = JobId::mint(ground.ids.as_ref());
         let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, again: None };
         match ground.store.begin_task(id, self.name(), &errand.name, errand.agent.clone()).await {
+            Err(error @ (StoreError::Frozen { .. } | StoreError::Braked { .. })) => {
+                return never(*crate::No::from(error).refusal);
+            }
             Err(error) => return never(unavailable(error)),
             Ok(Some(standing)) => {
                 let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
@@ -220,8 +223,11 @@ impl ProxyService {
             sluice_core::proxy::Isolation::Configured => None,
         };
         let order = Order { job, scratch: None, limits: Some(limits), mode };
+        let service = Proxy::service_name(self.name()).ok_or_else(|| internal("it has no name".to_owned()))?;
         let host = TaskHost {
             egress: Arc::clone(&ground.egress),
+            store: Arc::clone(&ground.store),
+            scope: (errand.agent.clone(), service),
             clock: Arc::clone(&ground.clock),
             handle: Handle::current(),
             origin: origin(&target),
@@ -426,6 +432,6 @@ fn hash(body: &[u8]) -> String {
     sha2::Sha256::digest(body).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unavailable(error: sluice_store::StoreError) -> Refusal {
+fn unavailable(error: StoreError) -> Refusal {
     Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
 }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::run::{Errand, Faults, NotGiven};
 use super::{Ground, Workspace};
-use crate::services::{Ask, Performed, Service, Trouble, Work};
+use crate::services::{Ask, Performed, ReadSource, Service, Trouble, Work};
 
 /// One proxy.
 #[derive(Debug, Clone)]
@@ -112,6 +112,10 @@ fn told(service: &str, data: Value) -> Value {
 }
 
 impl Service for ProxyService {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Outside
+    }
+
     fn outside(&self) -> bool {
         true
     }

@@ -10,6 +10,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{ApprovalId, CallId, HoldId, Span, Timestamp};
 use sluice_store::Store;
 
+use super::freeze;
 use crate::services;
 use crate::{Gateway, No};
 
@@ -81,7 +82,8 @@ pub async fn wait_over(gw: &Gateway, store: &Store, call: CallId, hold: HoldId, 
         let row = store.hold(hold).await?.ok_or_else(|| No::new(Code::CallNotFound))?;
         let row = present(store, row).await?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
-        if is_over(&row.state) || left == Span::ZERO {
+        // A caller that carries it out itself does not wait for what a freeze keeps from it.
+        if is_over(&row.state) || left == Span::ZERO || freeze::hold_back(store, &row).await.is_err() {
             return tell(store, call, &row).await;
         }
         // Another node may move it without waking us.
@@ -116,6 +118,7 @@ pub async fn tell(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No>
 
 async fn told(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No> {
     let hold = row.id;
+    freeze::hold_back(store, row).await?;
     Ok(match &row.state {
         HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call },
         HoldState::Done { .. } => {

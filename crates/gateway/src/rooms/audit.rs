@@ -3,10 +3,10 @@
 //! Held writes are recorded by the moves of their state. Promise: a known caller's call leaves exactly one
 //! closing entry, and an answer that cannot be recorded is not given.
 
-use sluice_core::Tier;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::origins;
+use sluice_core::{ServiceName, Tier};
 use sluice_store::{Closed, Ending, Message, Severity};
 
 use super::approval::Asked;
@@ -18,9 +18,9 @@ pub(crate) fn answered(gw: &Gateway, asked: &Asked) -> Closed {
     ending(gw, asked, Ending::Answered)
 }
 
-/// The entry of a check that came out as a yes.
-pub(crate) fn allowed(gw: &Gateway, asked: &Asked) -> Closed {
-    ending(gw, asked, Ending::Allowed)
+/// The entry of a check that came out as a yes. It cannot be written while this service, its agent or everything is frozen.
+pub(crate) fn allowed(gw: &Gateway, asked: &Asked, unless_frozen: Option<ServiceName>) -> Closed {
+    ending(gw, asked, Ending::Allowed { unless_frozen })
 }
 
 fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {

@@ -12,7 +12,7 @@ use sluice_core::{CapabilityName, Span, Timestamp};
 use sluice_store::{Arming, Before, Evidence, Finish, Outcome, Resolve, StoreError};
 use tokio::time::timeout;
 
-use super::rollback;
+use super::{freeze, rollback};
 use crate::intake::Reader;
 use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Prepared, Trouble};
 use crate::{Gateway, No};
@@ -87,6 +87,10 @@ async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> 
             Err(no) => Outcome::Refused { code: no.code().as_str().into() },
         });
     }
+    // Preparing may reach the service, and a freeze may have come since the claim.
+    if freeze::keeps_in(gw, hold, service.as_ref()).await? {
+        return Ok(Outcome::GivenBack);
+    }
     let prepared = match within(gw, until, service.prepare(hold)).await {
         Some(Ok(prepared)) => prepared,
         Some(Err(trouble)) => return Ok(before_arming(gw.now(), trouble)),
@@ -149,7 +153,9 @@ pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result
 /// # Errors
 /// When it cannot be recorded.
 pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
-    if gw.services.for_service(&hold.service).is_ok_and(|service| !service.can_be_asked()) {
+    if let Ok(service) = gw.services.for_service(&hold.service)
+        && (!service.can_be_asked() || freeze::keeps_in(gw, hold, service.as_ref()).await?)
+    {
         return Ok(());
     }
     let point = gw.store.rollback_of(hold.id).await?;

@@ -1,6 +1,6 @@
 //! Holds: a write that waits before it leaves.
 //!
-//! Takes `Asked`, gives what became of it: held, or waiting for a person. The batch window is weighed in the
+//! Takes `Unfrozen`, gives what became of it: held, or waiting for a person. The batch window is weighed in the
 //! same transaction. Promise: the row, its audit entry, its counters and its message appear together or not
 //! at all; what needs no wait is answered with its outcome.
 
@@ -14,6 +14,7 @@ use sluice_store::{Admission, Admitted, Cancelled, StoreError};
 
 use super::answer::{self, Answer};
 use super::approval::Asked;
+use super::freeze::Unfrozen;
 use crate::gateway::Room;
 use crate::services::{self, CHECKED};
 use crate::{Gateway, No};
@@ -29,7 +30,8 @@ const UNLIMITED: Window = Window { limit: u32::MAX, span: Span::from_secs(60) };
 ///
 /// # Errors
 /// When it is a duplicate, frozen, or cannot be recorded; or, if it was waited for, when it did not happen.
-pub(crate) async fn place(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
+pub(crate) async fn place(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
+    let asked = free.into_asked();
     if gw.room() != Room::Enough {
         return Err(No::new(Code::StoreDiskFull));
     }

@@ -13,6 +13,7 @@ use sluice_store::Session;
 
 use super::schema::Checked;
 use crate::intake::nameless;
+use crate::services::ReadSource;
 use crate::{Gateway, No};
 
 /// A call of which it is known where its targets come from.
@@ -20,18 +21,26 @@ use crate::{Gateway, No};
 pub struct Sourced {
     checked: Checked,
     targets: Vec<Traced>,
+    traced: bool,
 }
 
-/// Looks where the targets of a call come from. Those of a read that stays here are looked at only if a rule asks.
+/// Looks where the targets of a call come from. Those of a read that leaves the machine count as those of a write: what
+/// it names can carry something out. Those of a read that stays here are looked at only if a rule asks.
 ///
 /// # Errors
 /// When what the session was shown cannot be read.
 pub(crate) async fn trace(gw: &Gateway, checked: Checked) -> Result<Sourced, No> {
-    let targets = match checked.effect() {
-        Effect::Write => of(gw, checked.action(), checked.known().session()).await?,
-        Effect::Read => Vec::new(),
+    let traced = match checked.effect() {
+        Effect::Write => true,
+        Effect::Read => {
+            gw.services.read_source(checked.service(), checked.action().capability()) == Some(ReadSource::Outside)
+        }
     };
-    Ok(Sourced { checked, targets })
+    let targets = match traced {
+        true => of(gw, checked.action(), checked.known().session()).await?,
+        false => Vec::new(),
+    };
+    Ok(Sourced { checked, targets, traced })
 }
 
 /// The targets of an action, each with its origin.
@@ -108,6 +117,10 @@ impl Sourced {
     }
     pub(crate) fn targets(&self) -> &[Traced] {
         &self.targets
+    }
+    /// Whether its targets were looked at.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.traced
     }
     pub(crate) fn into_parts(self) -> (Checked, Vec<Traced>) {
         (self.checked, self.targets)

@@ -61,7 +61,7 @@ pub struct Opinion {
 pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> {
     let session = sourced.checked().known().session();
     let writes = sourced.checked().effect() == Effect::Write;
-    let seen = writes.then(|| origins(sourced.targets()));
+    let seen = sourced.is_traced().then(|| origins(sourced.targets()));
     let opinion = opinion(gw, sourced.checked().action(), session, (writes, seen)).await?;
     let (checked, targets) = sourced.into_parts();
     let Opinion { policy, verdict, tier, rates, why, reasons } = opinion;

@@ -1,11 +1,11 @@
 //! Reads: answered at once, from what is here.
 //!
-//! Takes `Asked`, gives the answer. Promise: what is disclosed is on record first, the answer and what its session has seen
+//! Takes `Unfrozen`, gives the answer. Promise: what is disclosed is on record first, the answer and what its session has seen
 //! with it in one transaction; when that cannot be written, nothing is disclosed.
 
 use super::answer::Answer;
-use super::approval::Asked;
 use super::audit;
+use super::freeze::Unfrozen;
 use crate::intake::{Notes, Reader};
 use crate::services::Ask;
 use crate::{Gateway, No};
@@ -14,7 +14,8 @@ use crate::{Gateway, No};
 ///
 /// # Errors
 /// When the service refuses, or the record cannot be written.
-pub(crate) async fn answer(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
+pub(crate) async fn answer(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
+    let asked = free.into_asked();
     let mut entry = audit::answered(gw, &asked);
     let checked = asked.into_checked();
     let service = gw.services.for_service(checked.service())?;

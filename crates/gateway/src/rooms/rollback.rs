@@ -18,6 +18,7 @@ use sluice_core::{Action, Actor, ApprovalId, CallId, CapabilityName, HoldId, Spa
 use sluice_store::{Admission, Admitted, Outcome, Point};
 
 use super::execute::{self, Armed};
+use super::freeze;
 use crate::services::{Found, Performed, Prepared, Trouble};
 use crate::{Gateway, No};
 
@@ -103,6 +104,11 @@ async fn possible(
             _ => Code::RollbackNotPossible,
         }));
     };
+    if let Ok(service) = gw.services.for_service(&hold.service)
+        && freeze::keeps_in(gw, hold, service.as_ref()).await?
+    {
+        return Ok(Err(Code::FreezeActive));
+    }
     let present = match ahead {
         Some(print) => print,
         None => match present(gw, hold, &point).await {
@@ -201,6 +207,10 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, unti
     let Ok(service) = gw.services.for_service(&done.service) else {
         return Ok(execute::refused(Code::GatewayUnsupported));
     };
+    // Whether it is possible is asked of the service, and a freeze may have come since the claim.
+    if freeze::keeps_in(gw, undoing, service.as_ref()).await? {
+        return Ok(Outcome::GivenBack);
+    }
     let point = match possible(gw, &done, None).await? {
         Ok((point, _)) => point,
         Err(code) => return Ok(execute::refused(code)),

@@ -17,7 +17,7 @@ use sluice_store::{Store, StoreError};
 use crate::catalogue::LiveCatalogue;
 use crate::value::put;
 
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 
 /// What can be learnt.
 #[derive(Debug)]
@@ -152,6 +152,10 @@ fn nothing<'a, Out: Send + 'a>() -> Work<'a, Result<Out, Trouble>> {
 }
 
 impl Service for About {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         NAMES.contains(&capability.as_str())
     }

@@ -12,7 +12,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{AlertFilter, Message, Severity, Store, StoreError};
 
-use super::{Ask, Found, Performed, Service, Trouble, Work};
+use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
 
 /// The longest message, in characters.
 const LONGEST: usize = 4_000;
@@ -102,6 +102,10 @@ pub fn as_json(alert: &sluice_store::Alert) -> Value {
 }
 
 impl Service for Alerts {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         ["alerts.send", "alerts.list", "alerts.acknowledge"].contains(&capability.as_str())
     }

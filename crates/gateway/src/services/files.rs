@@ -22,7 +22,7 @@ use self::put::trouble;
 use self::roots::{Place, Scope};
 use self::sight::Sight;
 use self::watch::Watches;
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 
 mod arguments;
 mod carry;
@@ -265,6 +265,10 @@ fn show(working: Working<'_>) -> Result<Performed, Trouble> {
 }
 
 impl Service for Files {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         capability.as_str().starts_with("filesystem.")
     }

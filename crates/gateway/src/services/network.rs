@@ -15,7 +15,7 @@ use sluice_core::ids::{SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
 
-use super::{Ask, Found, Performed, Service, Trouble, Work};
+use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
 use crate::egress::allow::METHODS;
 use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
 use crate::intake::{Incoming, Intake, Reader, Taken};
@@ -204,6 +204,10 @@ fn method_of(action: &Action) -> Method {
 }
 
 impl Service for Network {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Outside
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         ["network.http_request", "network.credentialed_request"].contains(&capability.as_str())
     }

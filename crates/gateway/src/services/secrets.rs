@@ -11,7 +11,7 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{SecretRow, Store, StoreError};
 
-use super::{Ask, Found, Performed, Service, Trouble, Work};
+use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
 use crate::vault::{Scope, Vault, VaultError};
 
 const REASONS: [&str; 3] = ["expiring", "compromised", "auth_failure"];
@@ -82,6 +82,10 @@ fn wish(action: &Action) -> Result<(SecretName, &str), Refusal> {
 }
 
 impl Service for Secrets {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         ["secrets.list", "secrets.rotate_request"].contains(&capability.as_str())
     }

@@ -16,7 +16,7 @@ use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
 use sluice_store::{Item, LONGEST_VALUE, Shelf, StateSet, Store, StoreError};
 
 use self::watch::{Reach, Subscriptions};
-use super::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 use crate::config;
 use crate::value::put;
 
@@ -285,6 +285,10 @@ impl State {
 }
 
 impl Service for State {
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
+    }
+
     fn offers(&self, capability: &CapabilityName) -> bool {
         let Some((shelf, verb)) = parts(capability) else { return false };
         match shelf {

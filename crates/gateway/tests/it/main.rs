@@ -17,6 +17,7 @@ mod dead;
 mod decisions;
 mod ending;
 mod freeze;
+mod freeze_walk;
 mod gate;
 mod hook;
 mod house;

@@ -18,7 +18,7 @@ const NEWEST: &str = "2026-07-28";
 
 /// A client of one revision, with its key and session.
 #[derive(Clone)]
-struct Client<'o> {
+pub(crate) struct Client<'o> {
     open: &'o Open,
     key: String,
     revision: &'static str,
@@ -27,7 +27,7 @@ struct Client<'o> {
 }
 
 impl<'o> Client<'o> {
-    fn newest(open: &'o Open) -> Self {
+    pub(crate) fn newest(open: &'o Open) -> Self {
         let key = open.house.agent_key.clone();
         Self { open, key, revision: NEWEST, session: None, capabilities: json!({}) }
     }
@@ -95,11 +95,11 @@ impl<'o> Client<'o> {
         value["result"].clone()
     }
 
-    async fn call(&self, tool: &str, arguments: Value, id: u64) -> Value {
+    pub(crate) async fn call(&self, tool: &str, arguments: Value, id: u64) -> Value {
         self.result("tools/call", json!({"name": tool, "arguments": arguments}), id).await
     }
 
-    async fn tools(&self) -> Vec<String> {
+    pub(crate) async fn tools(&self) -> Vec<String> {
         let listed = self.result("tools/list", json!({}), 90).await;
         listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }

@@ -9,7 +9,7 @@ use sluice_core::refusal::Code;
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{CapabilityName, ServiceName};
 use sluice_gateway::corridor::Answer;
-use sluice_gateway::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use sluice_gateway::services::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 
 use crate::house::{House, Plan};
 
@@ -19,6 +19,9 @@ struct Echo;
 impl Service for Echo {
     fn offers(&self, capability: &CapabilityName) -> bool {
         capability.as_str().starts_with("parrot.")
+    }
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::OwnState
     }
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, sluice_core::refusal::Refusal>> {
         Box::pin(async { Ok(Value::Object(ask.action.arguments().clone())) })

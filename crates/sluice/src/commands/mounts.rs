@@ -76,17 +76,25 @@ enum Verb {
         /// Only these
         tools: Vec<String>,
     },
-    /// Accept changed, new or suspicious tools, after showing the difference
-    #[command(before_help = "Examples:\n  sluice mounts accept git git_commit\n  sluice mounts accept git --all --yes")]
+    /// Accept changed, new or suspicious tools, after showing the difference; or that tools only read
+    #[command(
+        before_help = "Examples:\n  sluice mounts accept git git_commit\n  sluice mounts accept git --all --yes\n  sluice mounts accept git git_status git_log --read-only\n  sluice mounts accept git git_status --write"
+    )]
     Accept {
         #[command(flatten)]
         one: One,
         /// These tools
         #[arg(required_unless_present = "all")]
         tools: Vec<String>,
-        /// Every tool that waits
+        /// Every tool that waits; with --read-only every tool whose server says that it only reads
         #[arg(long, conflicts_with = "tools")]
         all: bool,
+        /// They only read: they are answered at once and count as reads for rules. Until this is said, a tool is a write
+        #[arg(long, conflicts_with = "write")]
+        read_only: bool,
+        /// They write, whatever was accepted before
+        #[arg(long)]
+        write: bool,
         /// Do not ask
         #[arg(long)]
         yes: bool,
@@ -153,7 +161,14 @@ impl Verb {
                 Ok(if text(&mount, "state") == "open" { Exit::Ok } else { Exit::Failed })
             }
             Self::Diff { one, tools } => diff(client, screen, &one, &tools),
-            Self::Accept { one, tools, all: _, yes } => accept(client, screen, &one, &tools, yes),
+            Self::Accept { one, tools, all: _, read_only, write, yes } => {
+                let effect = match (read_only, write) {
+                    (true, _) => Some(Said::ReadOnly),
+                    (false, true) => Some(Said::Write),
+                    (false, false) => None,
+                };
+                accept(client, screen, &one, (&tools, effect), yes)
+            }
         }
     }
 }
@@ -192,19 +207,54 @@ fn show_difference(screen: &Screen, tool: &Value) -> Result<(), Failure> {
     let because = match text(tool, "state") {
         "suspicious" => "it looks like an attack on agents; if accepted, its description stays withheld",
         "new" => "it was not there when the others were accepted",
+        "open" | "gone" => "its accepted definition",
         _ => "it is not what was accepted",
     };
     screen.line(format_args!("{}: {} ({because})", shown(tool, "tool"), shown(tool, "state")))?;
     let nothing = Value::Null;
-    let (before, after) = (tool.get("accepted").unwrap_or(&nothing), tool.get("waiting").unwrap_or(&nothing));
+    let (accepted, waiting) = (tool.get("accepted").unwrap_or(&nothing), tool.get("waiting"));
+    // Where nothing waits, the accepted definition is shown whole.
+    let (before, after) = waiting.map_or((&nothing, accepted), |waiting| (accepted, waiting));
     for line in differences::lines(before, after) {
         screen.line(format_args!("  {line}"))?;
     }
     Ok(())
 }
 
-fn accept(client: &Client, screen: &Screen, one: &One, tools: &[String], yes: bool) -> Result<Exit, Failure> {
-    let found = waiting(client, one, tools)?;
+/// What a person says about the effect of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    ReadOnly,
+    Write,
+}
+
+/// The tools a word about their effect is about: the named ones, or all to which it can be said.
+fn meant(client: &Client, one: &One, tools: &[String], said: Said) -> Result<Vec<Value>, Failure> {
+    let found = client.ask(&Ask::get(path(&one.name, "/waiting")).with("all", Some(true)))?;
+    let list = found.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
+    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text(tool, "tool") == **name)) {
+        return Err(Failure::new(Exit::NotFound, format!("`{}` has no tool `{}`", one.name, visible::line(missing))));
+    }
+    let is_read = |tool: &Value| tool.get("read_only_by").is_some();
+    let fits = |tool: &Value| match said {
+        Said::ReadOnly => tool.get("claims_to_read") == Some(&Value::Bool(true)) && !is_read(tool),
+        Said::Write => is_read(tool),
+    };
+    let named = |tool: &Value| tools.iter().any(|name| name == text(tool, "tool"));
+    Ok(list.into_iter().filter(|tool| if tools.is_empty() { fits(tool) } else { named(tool) }).collect())
+}
+
+fn accept(
+    client: &Client,
+    screen: &Screen,
+    one: &One,
+    (tools, said): (&[String], Option<Said>),
+    yes: bool,
+) -> Result<Exit, Failure> {
+    let found = match said {
+        None => waiting(client, one, tools)?,
+        Some(said) => meant(client, one, tools, said)?,
+    };
     if found.is_empty() {
         screen.note(format_args!("nothing of `{}` waits for a person", one.name));
         return Ok(Exit::Ok);
@@ -213,12 +263,27 @@ fn accept(client: &Client, screen: &Screen, one: &One, tools: &[String], yes: bo
         found.iter().try_for_each(|tool| show_difference(screen, tool))?;
     }
     if !yes {
-        screen.ask(&format!("Let agents use {} as shown?", if found.len() == 1 { "it" } else { "them" }), "--yes")?;
+        let them = if found.len() == 1 { "it" } else { "them" };
+        let question = match said {
+            None => format!("Let agents use {them} as shown?"),
+            Some(Said::ReadOnly) => {
+                format!("Does reading as shown change nothing, so that agents use {them} without a hold?")
+            }
+            Some(Said::Write) => format!("Treat {them} as writes from now on?"),
+        };
+        screen.ask(&question, "--yes")?;
     }
+    let digest = |tool: &Value| match text(tool, "digest") {
+        "" => text(tool, "accepted_digest").to_owned(),
+        waiting => waiting.to_owned(),
+    };
     let tools: Vec<Value> =
-        found.iter().map(|tool| json!({"tool": text(tool, "tool"), "digest": text(tool, "digest")})).collect();
-    let ask = Ask::post(path(&one.name, "/accept")).body(json!({"tools": tools}));
-    say(screen, one, &client.ask(&ask)?)
+        found.iter().map(|tool| json!({"tool": text(tool, "tool"), "digest": digest(tool)})).collect();
+    let body = match said {
+        None => json!({"tools": tools}),
+        Some(said) => json!({"tools": tools, "read_only": said == Said::ReadOnly}),
+    };
+    say(screen, one, &client.ask(&Ask::post(path(&one.name, "/accept")).body(body))?)
 }
 
 fn say(screen: &Screen, one: &One, mount: &Value) -> Result<Exit, Failure> {
@@ -249,11 +314,20 @@ fn say(screen: &Screen, one: &One, mount: &Value) -> Result<Exit, Failure> {
         }
     }
     let mut table = Table::new(&["tool", "capability", "effect", "state"]);
+    let mut claims = 0;
     for tool in list(mount, "tools") {
         let cell = |name: &str| tool.get(name).map(|_| shown(tool, name)).unwrap_or_default();
         table.row(&[cell("tool"), cell("capability"), cell("effect"), cell("state")]);
+        claims +=
+            u32::from(tool.get("claims_to_read") == Some(&Value::Bool(true)) && tool.get("read_only_by").is_none());
     }
     table.print(screen, "it has no tools")?;
+    if claims > 0 {
+        screen.note(format_args!(
+            "{claims} of them only read, says the server; until you accept that they are writes: sluice mounts accept {} --all --read-only",
+            shown(mount, "name")
+        ));
+    }
     Ok(Exit::Ok)
 }
 

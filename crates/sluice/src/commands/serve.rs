@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Run the gateway.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  sluice serve\n  sluice serve --config /etc/sluice/sluice.yaml\n  sluice serve --listen 127.0.0.1:7500 --data ./data"
+    before_help = "Examples:\n  sluice serve\n  sluice serve --config /etc/sluice/sluice.yaml\n  sluice serve --listen 127.0.0.1:7500 --data ./data\n  sluice serve --frozen"
 )]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -43,6 +43,9 @@ pub(crate) struct Serve {
     /// Folder for the database and keys
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// Start frozen: nothing is allowed and nothing leaves until `sluice unfreeze`
+    #[arg(long)]
+    frozen: bool,
 }
 
 impl Serve {
@@ -66,11 +69,11 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(Exit::Failed, "the gateway cannot start").why(io_words(&error)))?;
-        runtime.block_on(whole_life(config, layers, screen))
+        runtime.block_on(whole_life(config, layers, self.frozen, screen))
     }
 }
 
-async fn whole_life(config: Config, layers: Layers, screen: &Screen) -> Result<Exit, Failure> {
+async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Screen) -> Result<Exit, Failure> {
     let world = World {
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
@@ -80,6 +83,12 @@ async fn whole_life(config: Config, layers: Layers, screen: &Screen) -> Result<E
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, screen))?;
     warnings.iter().for_each(|warning| screen.fault(warning));
+    if frozen {
+        // Before any door opens and any loop runs.
+        let first = open::frozen(&gw).await.map_err(|error| not_opened(error, screen))?;
+        let how = if first { "everything is frozen" } else { "everything was frozen already" };
+        screen.note(format_args!("{how}; sluice unfreeze lifts it"));
+    }
     gw.mounts.follow(Box::new(move || layers.read().map(|(config, _)| config)));
     workers(&gw, &world)?;
     let bound = serve::bind(&gw).await.map_err(not_served)?;

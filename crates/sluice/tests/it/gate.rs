@@ -114,7 +114,12 @@ impl Gate {
 
     /// Starts it again, where it was.
     pub fn restart(&mut self) {
-        let (child, said) = start(&self.bench).expect("the gateway starts again");
+        self.restart_with(&[]);
+    }
+
+    /// The same with further flags of `sluice serve`.
+    pub fn restart_with(&mut self, flags: &[&str]) {
+        let (child, said) = start_with(&self.bench, flags).expect("the gateway starts again");
         (self.child, self.said) = (child, said);
     }
 
@@ -183,8 +188,13 @@ pub fn free_ports() -> [u16; 2] {
 
 /// Starts the gateway; gives nothing if it ends before it is ready.
 fn start(bench: &Bench) -> Option<(Child, String)> {
+    start_with(bench, &[])
+}
+
+fn start_with(bench: &Bench, flags: &[&str]) -> Option<(Child, String)> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["serve", "--config", "gate/sluice.yaml"])
+        .args(flags)
         .current_dir(bench.path(""))
         .env_clear()
         .stdin(Stdio::null())

@@ -1,6 +1,7 @@
 //! Mounted servers end to end: a real gateway, real programs behind the looser profile, honest and hostile ones.
 
 mod changing;
+mod freezing;
 mod pins;
 mod readers;
 
@@ -34,6 +35,11 @@ fn stub(name: &str, kind: &str, more: &str) -> String {
          files: {{read: [\"{folder}\"]}}\n    delay: 0s\n    timeout: 5s\n    env:\n      STUB: {kind}\n{more}",
         program.display()
     )
+}
+
+/// A tool as it is accepted: by the digest of what is said of it now.
+fn word(tool: &Value) -> Value {
+    json!({"tool": tool["tool"], "digest": tool.get("digest").unwrap_or(&tool["accepted_digest"])})
 }
 
 struct Scene {
@@ -71,8 +77,27 @@ impl Scene {
         panic!("{name} did not get there: {}\n{log}", self.mount(name));
     }
 
+    /// Waits until a mount is open, and accepts that those of its tools only read that say so.
     fn open(&self, name: &str) -> Value {
+        let mount = self.opened(name);
+        let wanted = |tool: &&Value| tool["claims_to_read"] == true && tool["state"] == "open";
+        let unsaid = |tool: &&Value| wanted(tool) && tool["read_only_by"].is_null();
+        let all = mount["tools"].as_array().into_iter().flatten();
+        let tools: Vec<Value> = all.filter(unsaid).map(word).collect();
+        if !tools.is_empty() {
+            let said = self.accept(name, &json!({"tools": tools, "read_only": true}));
+            assert!([200, 409].contains(&said.status), "{said:?}");
+        }
+        mount
+    }
+
+    /// Waits until a mount is open. Whatever its tools say of themselves, they are writes.
+    fn opened(&self, name: &str) -> Value {
         self.until(name, |mount| mount["state"] == "open")
+    }
+
+    fn accept(&self, name: &str, body: &Value) -> Answer {
+        self.operator("POST", &format!("/v1/mounts/{name}/accept"), Some(body))
     }
 
     fn call(&self, capability: &str, text: &str) -> Answer {

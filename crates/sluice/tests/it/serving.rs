@@ -92,6 +92,21 @@ fn the_status_fits_one_screen() {
 }
 
 #[test]
+fn a_gateway_can_be_started_frozen() {
+    let mut gate = Gate::open();
+    gate.signal(Signal::TERM);
+    assert_eq!(gate.ended(), 0);
+    gate.restart_with(&["--frozen"]);
+    let status = gate.masked(&gate.works(&["status"]));
+    assert!(status.contains("frozen      all, by node:"), "{status}");
+    assert!(status.contains("the gateway was started with --frozen"), "{status}");
+    let write = json!({"path": gate.workspace("a.txt"), "content": "x"});
+    assert!(gate.call("filesystem.write", &write, &[]).stderr.contains("freeze.active"));
+    gate.works(&["unfreeze"]);
+    assert_eq!(gate.json(&["status"])["freezes"], json!([]));
+}
+
+#[test]
 fn a_freeze_holds_until_it_is_lifted() {
     let gate = Gate::open();
     insta::assert_snapshot!(gate.works(&["freeze", "--agent", "assistant", "--reason", "looks odd"]), @"frozen      agent assistant");

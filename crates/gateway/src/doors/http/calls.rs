@@ -1,9 +1,10 @@
 //! Calls: making one, asking how it stands, stopping it.
 
 use sluice_core::audit::Entry;
+use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, AgentName, CallId, HoldId, Span};
+use sluice_core::{Actor, AgentName, CallId, CapabilityName, HoldId, Span};
 use sluice_store::{HoldFilter, Store};
 
 use super::reply::Reply;
@@ -11,7 +12,7 @@ use super::route::Visit;
 use super::views::{CallView, HoldView, Page};
 use crate::corridor;
 use crate::rooms::identity::{Knock, Wish};
-use crate::rooms::{answer, hold};
+use crate::rooms::{answer, freeze, hold};
 use crate::services::about::About;
 use crate::{Gateway, No};
 
@@ -26,11 +27,12 @@ pub(super) async fn make(mut visit: Visit) -> Result<Reply, No> {
             Some(_) | None => wish.idempotency_key = Some(key),
         }
     }
+    let capability = wish.capability.clone();
     let knock = Knock { visitor: visit.visitor()?.clone(), door: "http", request: visit.request, session: None, wish };
     match corridor::walk(&visit.gw, knock).await {
         Ok(answer) => {
             let (status, view) = CallView::of(answer);
-            Ok(Reply::json(status, &view))
+            Ok(Reply::json(status, &view.noted(&visit.gw, visit.visitor()?.agent(), &capability)))
         }
         Err(no) if no.refusal.code() == Code::PolicyBlocked => Ok(blocked(&no)),
         Err(no) => Err(no),
@@ -79,7 +81,7 @@ async fn standing_over(
     agent: Option<&AgentName>,
     wait: Span,
 ) -> Result<CallView, No> {
-    let Some(hold) = own(store, call, agent).await? else { return ended(store, call, agent).await };
+    let Some(hold) = own(store, call, agent).await? else { return ended(gw, store, call, agent).await };
     let told = answer::wait_over(gw, store, call, hold.id, wait).await;
     let now = answer::present(store, store.hold(hold.id).await?.unwrap_or(hold)).await?;
     view_of(call, &now, told)
@@ -91,6 +93,9 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
     match told {
         Ok(answer) => Ok(CallView { capability, ..CallView::of(answer).1 }),
         Err(no) if no.refusal.code().room() == "store" => Err(no),
+        Err(no) if [Code::FreezeActive, Code::ServiceStopped].contains(&no.refusal.code()) => {
+            frozen(call, no, capability)
+        }
         Err(no) => Ok(CallView {
             call_id: call.to_string(),
             status: answer::status(&hold.state).into(),
@@ -104,9 +109,26 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
     }
 }
 
+/// A call that may not go on while it is frozen: what it was told before counts for nothing meanwhile.
+fn frozen(call: CallId, no: No, capability: Option<String>) -> Result<CallView, No> {
+    if no.refusal.code().room() == "store" {
+        return Err(no);
+    }
+    Ok(CallView {
+        call_id: call.to_string(),
+        status: "refused".into(),
+        code: Some(no.refusal.code().as_str().into()),
+        reason: Some(no.refusal.text().to_owned()),
+        hint: Some(no.refusal.hint().to_owned()),
+        capability,
+        ..CallView::default()
+    })
+}
+
 /// A call that ended at once is only in the record.
-async fn ended(store: &Store, call: CallId, agent: Option<&AgentName>) -> Result<CallView, No> {
+async fn ended(gw: &Gateway, store: &Store, call: CallId, agent: Option<&AgentName>) -> Result<CallView, No> {
     let entries = store.call_entries(call).await?;
+    let asker = agent;
     let agent = agent.cloned().map(Actor::Agent);
     for (_, sealed) in entries {
         let Ok(Entry { fact, .. }) = serde_json::from_slice(&sealed.body) else { continue };
@@ -121,6 +143,16 @@ async fn ended(store: &Store, call: CallId, agent: Option<&AgentName>) -> Result
             continue;
         }
         let (code, capability) = (fact.code, fact.detail.get("capability").cloned());
+        // A yes of before a freeze is none while it lasts.
+        if let ("allowed", Some(asker)) = (status, asker) {
+            let named = capability.as_deref().and_then(|name| CapabilityName::new(name).ok());
+            let service = named
+                .map(|name| gw.catalogue.known().get(&name).map_or_else(|| service_of(&name), Capability::service));
+            let service = service.ok_or_else(|| No::new(Code::GatewayInternal))?;
+            if let Err(no) = freeze::refuse(store, asker, &service).await {
+                return frozen(call, no, capability);
+            }
+        }
         return Ok(CallView {
             call_id: call.to_string(),
             status: status.into(),

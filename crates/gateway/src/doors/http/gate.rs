@@ -4,6 +4,8 @@
 //! null. Promise: a client sees its own requests and no other's; only an inbox key hands in a reply; GET never
 //! decides.
 
+mod freezing;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use sluice_core::approval::{ApprovalState, Subject, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
-use sluice_store::{Filed, NewRequest, Received, Request};
+use sluice_store::{Filed, NewRequest, Received, Request, Store};
 
 use super::approvals::{allowance_json, state};
 use super::reply::Reply;
@@ -118,6 +120,9 @@ pub struct Seen {
     /// The chosen option, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// The freeze in force, where it keeps an approval from being given: it stays `pending` until that is lifted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<String>,
     /// What it is about, in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -297,12 +302,17 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
     let (gw, store, visitor) = (&visit.gw, &visit.store, visit.visitor()?);
     if let Some(filed) = store.requested(id).await? {
         let own = filed.request.client == visitor.client_id();
-        return Ok(own.then(|| seen(&filed, gw.now())));
+        let view = own.then(|| seen(&filed, gw.now()));
+        return Ok(match view {
+            Some(view) => Some(freezing::unless_frozen(store, &filed.approval, view).await?),
+            None => None,
+        });
     }
     // A question about the agent's own call is its own too.
     let card = store.approval(id).await?;
     let own = card.filter(|card| visitor.agent() == Some(&card.approval.agent));
-    Ok(own.map(|card| {
+    let Some(card) = own else { return Ok(None) };
+    let view = {
         let over = card.approval.is_over(gw.now());
         let (status, decision) = status_of(&card.approval.state, over, card.approval.note.as_deref(), None);
         let expires_at = match card.approval.state {
@@ -318,9 +328,11 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
             action_type: None,
             approval_id,
             answer: None,
+            frozen: None,
             title: None,
         }
-    }))
+    };
+    freezing::unless_frozen(store, &card.approval, view).await.map(Some)
 }
 
 fn seen(filed: &Filed, now: Timestamp) -> Seen {
@@ -337,19 +349,20 @@ fn seen(filed: &Filed, now: Timestamp) -> Seen {
         approval_id: approval.id.to_string(),
         answer: chosen.filter(|_| !request.options.is_empty()),
         decision,
+        frozen: None,
         title: None,
     }
 }
 
 /// The same in a list, where one has to be told from the other before it is decided.
-fn in_a_list(filed: &Filed, now: Timestamp) -> Seen {
+async fn in_a_list(store: &Store, filed: &Filed, now: Timestamp) -> Result<Seen, No> {
     let Request { session, action_type, title, .. } = &filed.request;
-    Seen {
+    Ok(Seen {
         session_id: Some(session.clone()),
         action_type: Some(action_type.clone()),
         title: Some(title.clone()),
-        ..seen(filed, now)
-    }
+        ..freezing::unless_frozen(store, &filed.approval, seen(filed, now)).await?
+    })
 }
 
 /// The option behind a letter; words of one's own as they are.
@@ -375,7 +388,10 @@ pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
     let after: Option<ApprovalId> = visit.asked("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
     let found = visit.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
-    let views = found.iter().map(|filed| in_a_list(filed, now)).collect();
+    let mut views = Vec::with_capacity(found.len());
+    for filed in &found {
+        views.push(in_a_list(&visit.store, filed, now).await?);
+    }
     Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
 }
 
@@ -391,7 +407,9 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
         let woken = waiter.woken();
         let card = visit.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
         let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
-        if !card.approval.state.is_open() || card.approval.is_over(gw.now()) || left == Span::ZERO {
+        let kept_back = freezing::keeps_back(&visit.store, &card.approval).await;
+        let decided = !card.approval.state.is_open() && !kept_back;
+        if decided || card.approval.is_over(gw.now()) || left == Span::ZERO {
             return Ok(());
         }
         // Another node may decide it without waking us.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_core::refusal::Code;
-use sluice_store::{PinnedTool, StoreError, definition_digest};
+use sluice_store::{Effects, PinnedTool, StoreError, definition_digest};
 
 use super::reply::Reply;
 use super::route::Visit;
@@ -73,6 +73,14 @@ pub struct MountToolView {
     /// Who accepted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
+    /// Who accepted that it only reads. Until somebody does, it is a write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only_by: Option<String>,
+    /// Whether its server says of it that it only reads, so that this can be accepted.
+    pub claims_to_read: bool,
+    /// The digest of the definition that was accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted_digest: Option<String>,
     /// The definition that was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Value>,
@@ -119,7 +127,9 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn waiting(visit: Visit) -> Result<Reply, No> {
     let service = known(&visit.gw, &visit.part::<String>("name")?)?;
     let mut view = view(&service, Depth::Whole);
-    view.tools.retain(|tool| tool.waiting.is_some());
+    if !visit.asked::<bool>("all")?.unwrap_or(false) {
+        view.tools.retain(|tool| tool.waiting.is_some());
+    }
     Ok(Reply::json(200, &view))
 }
 
@@ -159,6 +169,11 @@ pub(super) async fn reload(visit: Visit) -> Result<Reply, No> {
 pub struct AcceptBody {
     /// Tools, each with the digest of the definition that was shown.
     pub tools: Vec<AcceptTool>,
+    /// `true`: they only read, as their server says. `false`: they write, whatever was accepted before. With either, tools
+    /// may be named that were accepted before, by the digest of their accepted definition. Left out: what is accepted
+    /// counts as a write.
+    #[serde(default)]
+    pub read_only: Option<bool>,
 }
 
 /// One tool that is accepted.
@@ -173,10 +188,18 @@ pub struct AcceptTool {
 
 /// `POST /v1/mounts/{name}/accept`.
 pub(super) async fn accept(mut visit: Visit) -> Result<Reply, No> {
-    let AcceptBody { tools } = visit.take()?;
+    let AcceptBody { tools, read_only } = visit.take()?;
     let service = known(&visit.gw, &visit.part::<String>("name")?)?;
+    let effects = match read_only {
+        None => Effects::Unsaid,
+        Some(false) => Effects::Write,
+        Some(true) => {
+            may_be_read_only(&visit.gw, &service, &tools).await?;
+            Effects::ReadOnly
+        }
+    };
     let tools = tools.into_iter().map(|one| (one.tool, one.digest)).collect();
-    let accepted = visit.gw.store.accept_mount(&service.mount().name, tools, visit.actor()?).await;
+    let accepted = visit.gw.store.accept_mount(&service.mount().name, tools, effects, visit.actor()?).await;
     accepted.map_err(|error| match error {
         StoreError::NotFound { .. } => No::saying(Code::StoreNotFound, "one of these tools does not wait for a person"),
         StoreError::Conflict => {
@@ -189,9 +212,34 @@ pub(super) async fn accept(mut visit: Visit) -> Result<Reply, No> {
     Ok(Reply::json(200, &view(&service, Depth::Named)))
 }
 
+/// Refuses to call a tool a read that its server does not call one.
+async fn may_be_read_only(gw: &Gateway, service: &MountService, tools: &[AcceptTool]) -> Result<(), No> {
+    let pins = gw.store.mount_tools(&service.mount().name).await?;
+    let claims = |tool: &&AcceptTool| {
+        let pin = pins.iter().find(|pin| pin.tool == tool.tool);
+        pin.and_then(said).is_some_and(|definition| service.claims_to_read(definition))
+    };
+    match tools.iter().find(|tool| !claims(tool)) {
+        None => Ok(()),
+        Some(tool) => {
+            let name: String = tool.tool.chars().filter(|c| !c.is_control()).take(80).collect();
+            let text = format!(
+                "`{name}` stays a write: its server does not say `readOnlyHint: true` of it, or `trust_hints` is off"
+            );
+            Err(No::saying(Code::DoorParameter, &text))
+        }
+    }
+}
+
 fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, No> {
     let missing = || No::saying(Code::StoreNotFound, "there is no mount of this name; GET /v1/mounts lists them");
     gw.mounts.get(name).ok_or_else(missing)
+}
+
+/// The definition a word about a tool would be about: the one that waits, or else the accepted one.
+fn said(pin: &PinnedTool) -> Option<&str> {
+    let waiting = pin.waiting.as_ref().map(|(definition, ..)| definition.as_str());
+    waiting.or_else(|| pin.accepted.as_ref().map(|(definition, ..)| definition.as_str()))
 }
 
 fn view(service: &MountService, depth: Depth) -> MountView {
@@ -210,6 +258,9 @@ fn view(service: &MountService, depth: Depth) -> MountView {
             state: state_of(pin).into(),
             effect: tool.map(|tool| if tool.writes { "write".into() } else { "read".into() }),
             accepted_by: pin.accepted.as_ref().map(|(_, by, _)| by.clone()),
+            read_only_by: pin.read_only.as_ref().map(|(by, _)| by.clone()),
+            claims_to_read: said(pin).is_some_and(|definition| service.claims_to_read(definition)),
+            accepted_digest: pin.accepted.as_ref().map(|(definition, ..)| definition_digest(definition)),
             accepted: pin.accepted.as_ref().and_then(|(definition, ..)| text(definition)),
             waiting: pin.waiting.as_ref().and_then(|(definition, ..)| text(definition)),
             digest: pin.waiting.as_ref().map(|(definition, ..)| definition_digest(definition)),

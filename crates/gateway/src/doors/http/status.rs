@@ -288,6 +288,7 @@ pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
     }
     let scope = scope(agent, service)?;
     let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
+    visit.gw.standstill.look(&visit.gw.store).await;
     visit.gw.events.wrote();
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
     let (known, nearest) = acquaintance(&visit.gw, &scope);
@@ -317,6 +318,7 @@ fn acquaintance(gw: &Gateway, scope: &Scope) -> (bool, Option<String>) {
 pub(super) async fn unfreeze(visit: Visit) -> Result<Reply, No> {
     let scope = scope(visit.asked("agent")?, visit.asked("service")?)?;
     visit.gw.store.unfreeze(scope, visit.actor()?).await?;
+    visit.gw.standstill.look(&visit.gw.store).await;
     visit.gw.events.wrote();
     visit.gw.due.notify_one();
     Ok(Reply::nothing())

@@ -3,13 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_core::Timestamp;
 use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{ApprovalState, Subject};
+use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::target::Traced;
+use sluice_core::{AgentName, CapabilityName, Timestamp};
 use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 
+use crate::Gateway;
 use crate::gate::standing::OfferView;
 use crate::rooms::answer::{Answer, status};
 
@@ -53,7 +55,7 @@ pub struct CallView {
     /// The call.
     pub call_id: String,
     /// `done`, `allowed`, `held`, `awaiting_approval`, `executing`, `blocked`, `in_doubt`, `needs_human`, `stale`,
-    /// `cancelled`, `denied`, `expired`, `dead` or `discarded`.
+    /// `cancelled`, `denied`, `expired`, `dead`, `discarded` or `refused`.
     pub status: String,
     /// What it gave, once done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +90,9 @@ pub struct CallView {
     /// What was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    /// The freeze in force, where a read was answered in spite of it: everything else is refused meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<String>,
 }
 
 /// A held write.
@@ -415,6 +420,18 @@ impl CallView {
                 },
             ),
         }
+    }
+}
+
+impl CallView {
+    /// With the freeze that stops everything else, where a read was answered in spite of it.
+    #[must_use]
+    pub fn noted(self, gw: &Gateway, agent: Option<&AgentName>, capability: &CapabilityName) -> Self {
+        let goes_on = ["done", "allowed"].contains(&self.status.as_str());
+        let Some(agent) = agent.filter(|_| goes_on) else { return self };
+        let known = gw.catalogue.known();
+        let service = known.get(capability).map_or_else(|| service_of(capability), Capability::service);
+        Self { frozen: gw.standstill.note(agent, &service), ..self }
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) async fn make(
         handler.recent.keep(named, call);
     }
     let Answer::Awaiting { call, hold, .. } = answer else {
-        return Ok(words::told(view(answer, &capability)).into());
+        return Ok(words::told(view(answer, &capability).noted(gw, Some(&guest.agent), &capability)).into());
     };
     if context.client_capabilities().is_some_and(|client| client.supports_tasks()) {
         return Ok(CallToolResponse::Task(tasks::new(gw, call, &answer)));

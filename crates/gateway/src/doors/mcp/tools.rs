@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_core::capability::{Capability, Effect, EffectClass};
 use sluice_core::{AgentName, CapabilityName, Span, Tier};
-use sluice_store::{Freeze, Scope};
+use sluice_store::Freeze;
 
 use super::companions;
 use super::names::Names;
-use crate::services;
+use crate::services::{self, ReadSource};
 use crate::{Gateway, No};
 
 /// Why, in the agent's words: shown to whoever is asked.
@@ -62,7 +62,9 @@ pub(super) async fn list(
         if reach.loosest == Tier::Blocked || (!has_session && needs_session(capability)) {
             continue;
         }
-        let standstill = standstill(spec, agent, paused, &freezes);
+        let leaves = spec.effect == Effect::Write
+            || gw.services.read_source(&spec.service(), capability) == Some(ReadSource::Outside);
+        let standstill = standstill(spec, leaves, (agent, paused), &freezes);
         let delay = gw.config.delay_for(capability, Span::from_secs(spec.delay_s));
         tools.push(tool(spec, name, &describe(spec, reach.loosest, delay, standstill)));
     }
@@ -81,18 +83,21 @@ pub(super) fn print(tools: &[Tool]) -> [u8; 32] {
 }
 
 /// Why nothing of this kind happens at the moment, if so.
-fn standstill(spec: &Capability, agent: &AgentName, paused: bool, freezes: &[Freeze]) -> Option<&'static str> {
+fn standstill(
+    spec: &Capability,
+    leaves: bool,
+    (agent, paused): (&AgentName, bool),
+    freezes: &[Freeze],
+) -> Option<&'static str> {
     if paused {
         return Some("A person has paused this agent: calls are refused until it may go on. ");
     }
-    let frozen = |freeze: &Freeze| match &freeze.scope {
-        Scope::All => true,
-        Scope::Agent(name) => name == agent,
-        Scope::Service(name) => *name == spec.service(),
-    };
-    if spec.effect != Effect::Write {
+    // Reads of what is here go on.
+    if !leaves {
         return None;
     }
+    let service = spec.service();
+    let frozen = |freeze: &Freeze| freeze.scope.covers(agent, &service);
     let mut stands = freezes.iter().filter(|freeze| frozen(freeze)).peekable();
     stands.peek()?;
     Some(if stands.all(|freeze| freeze.brake.is_some()) {

@@ -12,7 +12,7 @@ use sluice_testkit::world::done;
 use crate::checker;
 use crate::engines::{
     WINDOW, across_restarts, agent, armed, asked, doubtful, everywhere, message, messages, operator, question,
-    recorded, resolve, with_two_nodes,
+    recorded, resolve, service, with_two_nodes,
 };
 
 fn closed(world: &World, outcome: Ending) -> Closed {
@@ -51,7 +51,7 @@ fn a_call_that_ends_at_once_has_one_entry_that_says_how_and_why() {
         let endings = [
             (Ending::Answered, "call.answered", None),
             (Ending::Refused { code: "policy.blocked".into() }, "call.refused", Some("policy.blocked")),
-            (Ending::Allowed, "call.allowed", None),
+            (Ending::Allowed { unless_frozen: Some(service("email")) }, "call.allowed", None),
         ];
         for (ending, kind, code) in endings {
             let case = closed(world, ending);
@@ -66,6 +66,29 @@ fn a_call_that_ends_at_once_has_one_entry_that_says_how_and_why() {
             assert_eq!(detail("session"), SessionId::from_bits(5).to_string());
         }
         assert!(world.wait(world.store.holds(None, 9)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn nothing_is_recorded_as_allowed_while_it_is_frozen() {
+    use sluice_store::Scope;
+    let clerk = || AgentName::new("clerk").unwrap();
+    for scope in [Scope::All, Scope::Agent(clerk()), Scope::Service(service("email"))] {
+        everywhere(|world| {
+            world.wait(world.store.freeze(scope.clone(), operator(), String::new())).unwrap();
+            let mail = closed(world, Ending::Allowed { unless_frozen: Some(service("email")) });
+            assert_eq!(crate::engines::code(world.wait(world.store.closed(mail.clone()))), "freeze.active");
+            assert!(kinds(world, mail.call).is_empty());
+            let local = closed(world, Ending::Allowed { unless_frozen: None });
+            world.wait(world.store.closed(local)).unwrap();
+            world.wait(world.store.unfreeze(scope.clone(), operator())).unwrap();
+            world.wait(world.store.closed(mail)).unwrap();
+        });
+    }
+    everywhere(|world| {
+        world.wait(world.store.freeze(Scope::Service(service("calendar")), operator(), String::new())).unwrap();
+        let mail = closed(world, Ending::Allowed { unless_frozen: Some(service("email")) });
+        world.wait(world.store.closed(mail)).unwrap();
     });
 }
 
@@ -191,7 +214,7 @@ fn the_entries_of_a_late_call_are_found_behind_many_that_came_before() {
         }
         // As real ids are: milliseconds in front.
         let bits = u128::from(u64::try_from(world.clock.now().as_millis()).unwrap()) << 80;
-        let case = Closed { call: CallId::from_bits(bits), ..closed(world, Ending::Allowed) };
+        let case = Closed { call: CallId::from_bits(bits), ..closed(world, Ending::Allowed { unless_frozen: None }) };
         world.wait(world.store.closed(case.clone())).unwrap();
         assert_eq!(kinds(world, case.call), ["call.allowed"]);
     });

@@ -1,6 +1,7 @@
 //! Freeze: nothing starts, anywhere, until someone lifts it.
 
-use sluice_core::AgentName;
+use sluice_core::ids::JobId;
+use sluice_core::{Actor, AgentName};
 use sluice_store::{Claimed, Outcome, Scope};
 use sluice_testkit::World;
 
@@ -37,6 +38,50 @@ fn each_scope_stops_admission_claim_and_arming() {
             assert_eq!((back.state.word(), back.attempts), ("ready", 0));
         });
     }
+}
+
+#[test]
+fn what_is_frozen_is_refused_in_the_operators_words() {
+    for scope in scopes() {
+        everywhere(|world| {
+            freeze(world, scope.clone());
+            let clerk = AgentName::new("clerk").unwrap();
+            let no = world.wait(world.store.refuse_if_frozen(clerk, service("email"))).unwrap_err();
+            let text = no.to_string();
+            assert!(text.starts_with(&format!("frozen ({scope}) since ")) && text.ends_with(": because"), "{text}");
+        });
+    }
+    everywhere(|world| {
+        freeze(world, Scope::Agent(AgentName::new("scout").unwrap()));
+        freeze(world, Scope::Service(service("calendar")));
+        let clerk = AgentName::new("clerk").unwrap();
+        world.wait(world.store.refuse_if_frozen(clerk, service("email"))).unwrap();
+    });
+}
+
+#[test]
+fn no_task_of_a_proxy_begins_while_it_is_frozen() {
+    let clerk = || AgentName::new("clerk").unwrap();
+    for scope in [Scope::All, Scope::Agent(clerk()), Scope::Service(service("proxy.moltbook"))] {
+        everywhere(|world| {
+            freeze(world, scope.clone());
+            let begun = world.wait(world.store.begin_task(JobId::from_bits(1), "moltbook", "feed", clerk()));
+            assert_eq!(code(begun), "freeze.active");
+            assert_eq!(world.wait(world.store.proxy_tasks("moltbook", false, None, 10)).unwrap(), []);
+        });
+    }
+}
+
+#[test]
+fn everything_is_frozen_once_however_often_it_is_asked_for() {
+    everywhere(|world| {
+        let node = Actor::Node(world.store.node().clone());
+        assert!(world.wait(world.store.freeze_all_once(node.clone(), "started frozen".into())).unwrap());
+        assert!(!world.wait(world.store.freeze_all_once(node, "again".into())).unwrap());
+        let [frozen] = world.wait(world.store.freezes()).unwrap().try_into().unwrap();
+        assert_eq!((frozen.scope, frozen.reason.as_str()), (Scope::All, "started frozen"));
+        assert_eq!(recorded(world, "freeze.placed"), 1);
+    });
 }
 
 #[test]

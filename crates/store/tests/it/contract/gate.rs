@@ -92,6 +92,23 @@ fn a_name_is_one_request_for_good() {
 }
 
 #[test]
+fn what_was_approved_is_not_repeated_as_approved_while_it_is_frozen() {
+    everywhere(|world| {
+        let ask =
+            |preview: &str, name: Option<&str>| world.wait(world.store.request(new(world, wish("s", preview), name)));
+        let Received::Asked(first) = ask("a", Some("k")).unwrap() else { panic!() };
+        let Received::Asked(open) = ask("b", None).unwrap() else { panic!() };
+        world.decide(first.approval.id, Ruling::Allow { answer: Answer::Once, note: None }).unwrap();
+        let scope = sluice_store::Scope::All;
+        world.wait(world.store.freeze(scope.clone(), operator(), String::new())).unwrap();
+        assert_eq!(code(ask("a", Some("k"))), "freeze.active");
+        assert!(matches!(ask("b", None), Ok(Received::Again(filed)) if filed.approval.id == open.approval.id));
+        world.wait(world.store.unfreeze(scope, operator())).unwrap();
+        assert!(matches!(ask("a", Some("k")), Ok(Received::Again(filed)) if filed.is_approved()));
+    });
+}
+
+#[test]
 fn a_rule_answers_before_a_session_and_until_it_is_revoked() {
     everywhere(|world| {
         let filed = file(world, wish("s", "a"));

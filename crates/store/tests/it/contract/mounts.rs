@@ -2,7 +2,7 @@
 
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName};
-use sluice_store::{AlertFilter, PinnedTool, SeenTool, Severity, WaitsFor, definition_digest};
+use sluice_store::{AlertFilter, Effects, PinnedTool, SeenTool, Severity, WaitsFor, definition_digest};
 use sluice_testkit::World;
 
 use crate::engines::{across_restarts, code, everywhere, operator, recorded};
@@ -68,7 +68,7 @@ fn a_yes_is_bound_to_what_was_shown_and_is_a_persons() {
         note(world, 2, &[seen("status", "{\"a\":2}")]);
         let accept = |tool: &str, text: &str, by: Actor| {
             let tools = vec![(tool.to_owned(), definition_digest(text))];
-            world.wait(world.store.accept_mount("git", tools, by))
+            world.wait(world.store.accept_mount("git", tools, Effects::Unsaid, by))
         };
         let agent = Actor::Agent(AgentName::new("clerk").unwrap());
         assert_eq!(code(accept("status", "{\"a\":2}", agent)), "approval.not_an_approver");
@@ -91,5 +91,40 @@ fn pins_outlive_a_restart() {
         let world = place.open("gw-1");
         assert_eq!(why(&note(&world, 2, &[seen("status", "{\"a\":2}")]), "status"), Some(WaitsFor::Changed));
         world
+    });
+}
+
+#[test]
+fn a_tool_reads_only_by_a_persons_word_and_a_change_takes_it_back() {
+    everywhere(|world| {
+        let first = note(world, 1, &[seen("status", "{\"a\":1}")]);
+        assert!(first[0].read_only.is_none(), "the server's word is not enough");
+        let accept = |text: &str, effects: Effects, by: Actor| {
+            let tools = vec![("status".to_owned(), definition_digest(text))];
+            world.wait(world.store.accept_mount("git", tools, effects, by))
+        };
+        let reads = || world.wait(world.store.mount_tools("git")).unwrap()[0].read_only.clone().map(|(by, _)| by);
+        let agent = Actor::Agent(AgentName::new("clerk").unwrap());
+        assert_eq!(code(accept("{\"a\":1}", Effects::ReadOnly, agent)), "approval.not_an_approver");
+        assert_eq!(code(accept("{\"a\":9}", Effects::ReadOnly, operator())), "store.conflict");
+        assert_eq!(reads(), None);
+        accept("{\"a\":1}", Effects::ReadOnly, operator()).unwrap();
+        assert_eq!(reads().as_deref(), Some("operator:olga"));
+        assert_eq!((recorded(world, "mount.read_only"), recorded(world, "mount.accepted")), (1, 0));
+        // Said again exactly so: it stays. Said otherwise, even for a moment: it is gone.
+        assert!(note(world, 2, &[seen("status", "{\"a\":1}")])[0].read_only.is_some());
+        assert!(note(world, 3, &[seen("status", "{\"a\":2}")])[0].read_only.is_none());
+        assert!(note(world, 4, &[seen("status", "{\"a\":1}")])[0].read_only.is_none());
+        assert_eq!(reads(), None);
+        // What waits is accepted as a write unless the same word says otherwise.
+        note(world, 5, &[seen("status", "{\"a\":2}")]);
+        accept("{\"a\":2}", Effects::Unsaid, operator()).unwrap();
+        assert_eq!(reads(), None);
+        note(world, 6, &[seen("status", "{\"a\":3}")]);
+        accept("{\"a\":3}", Effects::ReadOnly, operator()).unwrap();
+        assert!(reads().is_some());
+        accept("{\"a\":3}", Effects::Write, operator()).unwrap();
+        assert_eq!((reads(), recorded(world, "mount.writes")), (None, 1));
+        assert_eq!(code(accept("{\"a\":3}", Effects::Unsaid, operator())), "store.not_found");
     });
 }

@@ -3,7 +3,7 @@
 use sluice_core::refusal::Code;
 
 use super::{ADMIN, VIEWER, handler, shape};
-use crate::doors::http::route::Route;
+use crate::doors::http::route::{Param, Route};
 use crate::doors::http::{mounts, views};
 
 /// The routes.
@@ -41,7 +41,7 @@ pub const ROUTES: &[Route] = &[
         about: "Shows definitions that wait for a person, beside those that were accepted.",
         access: VIEWER,
         stops: false,
-        query: &[],
+        query: &[Param { name: "all", kind: "boolean", about: "Those of tools for which nothing waits, too." }],
         body: None,
         answers: &[(200, shape!(mounts::MountView))],
         refusals: &[Code::StoreNotFound],
@@ -77,13 +77,13 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/mounts/{name}/accept",
         name: "acceptTools",
-        about: "Accepts definitions that wait, each by the digest of what was shown.",
+        about: "Accepts definitions that wait, each by the digest of what was shown, and takes a person's word that tools only read.",
         access: ADMIN,
         stops: false,
         query: &[],
         body: shape!(mounts::AcceptBody),
         answers: &[(200, shape!(mounts::MountView))],
-        refusals: &[Code::StoreNotFound, Code::StoreConflict],
+        refusals: &[Code::StoreNotFound, Code::StoreConflict, Code::DoorParameter],
         handler: handler!(mounts::accept),
     },
 ];
