@@ -18,7 +18,7 @@ use sluice_store::{Card, Choice, Decided, Decision, Filed, Joint, Ruling};
 
 use crate::channels::shown;
 use crate::config::Risk;
-use crate::{Gateway, No};
+use crate::{Gateway, No, recovery};
 
 /// How long a yes for a session lasts, and how often it answers, for calls through our own doors.
 const SESSION: (Span, u32) = (Span::from_hours(1), 20);
@@ -220,7 +220,9 @@ pub async fn rule(
         allowance,
     };
     let joint = if denies {
-        Joint::Settled(gw.stop_lane().decide(decision).await?)
+        let decided = gw.stop_lane().decide(decision).await?;
+        recovery::remember_stop(gw).await;
+        Joint::Settled(decided)
     } else {
         gw.store.decide_jointly(decision, need).await?
     };
@@ -313,6 +315,7 @@ async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) ->
     };
     let words = scope.to_string();
     gw.stop_lane().freeze(scope, voice.by.clone(), format!("said so over {}", voice.channel)).await?;
+    recovery::remember_stop(gw).await;
     gw.events.wrote();
     Ok(Heard::Frozen(words))
 }
