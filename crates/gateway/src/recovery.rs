@@ -9,7 +9,7 @@
 //! nor stop one do not wait at all.
 
 pub mod decide;
-pub(crate) mod start;
+pub mod start;
 pub(crate) mod state_file;
 pub mod witness;
 

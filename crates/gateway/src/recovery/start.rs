@@ -21,8 +21,11 @@ use super::{Files, Recovery, freeze, marks, remembered, state_file};
 use crate::config::Config;
 use crate::open::{OpenError, World};
 
-/// Looks at the database and takes it over, or freezes it.
-pub(crate) async fn open(
+/// Looks at the database and takes it over, or freezes it. `key_is_new` says that the data folder was made just now.
+///
+/// # Errors
+/// When the state file or the database cannot be read or written.
+pub async fn open(
     config: &Config,
     store: &Arc<Store>,
     world: &World,
