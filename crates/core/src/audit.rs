@@ -20,7 +20,9 @@ use crate::hex;
 use crate::ids::{ApprovalId, CallId, HoldId, NameError, NodeName};
 
 pub mod checkpoint;
+pub mod cosignature;
 pub mod export;
+pub mod kept;
 pub mod key;
 pub mod note;
 pub mod prove;

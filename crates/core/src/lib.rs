@@ -24,6 +24,7 @@ pub mod mail;
 pub mod policy;
 pub mod proxy;
 pub mod recipients;
+pub mod recovery;
 pub mod refusal;
 pub mod rollback;
 pub mod target;

@@ -23,6 +23,7 @@ mod manual;
 mod mounts;
 mod origin;
 mod reader;
+mod recovery;
 mod section;
 mod services;
 mod sessions;
@@ -65,6 +66,7 @@ pub use mounts::{
 };
 pub use origin::{Origin, Origins};
 pub use reader::Flag;
+pub use recovery::{Audit, Recovery, Witness};
 pub use services::{Account, Accounts, AdapterProgram};
 pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
@@ -157,6 +159,14 @@ pub struct Config {
     pub vault: Vault,
     /// Ways out.
     pub egress: Egress,
+    /// Who cosigns the record.
+    pub audit: Audit,
+    /// What is remembered outside the database, as it was written.
+    pub recovery: Recovery,
+    /// The state file outside the database.
+    pub state_file: PathBuf,
+    /// The file to which signed checkpoints are appended.
+    pub checkpoints_file: PathBuf,
     /// Where systemd put its credentials.
     pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
@@ -208,7 +218,9 @@ impl Config {
         reader.lay_environment(env, &known);
         reader.lay_flags(&around.flags);
         let mut written = Written::read(&mut reader);
-        let config = written.settle(&mut reader, folder, absolute.clone(), around.host.as_deref());
+        let home = recovery::state_home(env);
+        let machine = (around.host.as_deref(), home.as_deref());
+        let config = written.settle(&mut reader, folder, absolute.clone(), machine);
         let origins = reader.finish()?;
         // Whoever gave nothing has also said why, so that `finish` has already failed.
         let unusable = || vec![Fault::of_file("config.value", name, "it cannot be used")].into();
@@ -258,6 +270,8 @@ struct Written {
     services: Connected,
     vault: Vault,
     egress: Egress,
+    audit: Audit,
+    recovery: Recovery,
 }
 
 impl Written {
@@ -283,6 +297,8 @@ impl Written {
             services: Connected::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
+            audit: Audit::read(reader),
+            recovery: Recovery::read(reader),
         }
     }
 
@@ -292,7 +308,7 @@ impl Written {
         reader: &mut Reader<'_>,
         folder: &Path,
         file: Option<PathBuf>,
-        host: Option<&str>,
+        (host, home): (Option<&str>, Option<&Path>),
     ) -> Option<Config> {
         let general = &mut self.general;
         general.data = setting::clean(&folder.join(&general.data));
@@ -304,6 +320,7 @@ impl Written {
         general.stop_listen = stop_listen;
         let tls = check::tls(&self.tls, reader);
         let database = check::database(&mut self.database, &general.data, reader);
+        let (state_file, checkpoints_file) = self.recovery.settle(&general.data, home);
         check::reachable(general, tls.is_some(), reader);
         check::orders(&self.limits, &self.disk, reader);
         check::mail(&self.email, reader);
@@ -343,6 +360,10 @@ impl Written {
             services: self.services.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
+            audit: self.audit.clone(),
+            recovery: self.recovery.clone(),
+            state_file,
+            checkpoints_file,
             credentials: None,
             shown,
         })
@@ -370,6 +391,8 @@ impl Written {
             self.services.shown(),
             self.vault.shown(),
             self.egress.shown(),
+            self.audit.shown(),
+            self.recovery.shown(),
         ]
         .concat()
     }

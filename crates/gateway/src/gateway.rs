@@ -25,6 +25,7 @@ use crate::keyring::Keyring;
 use crate::mounts::Mounts;
 use crate::oauth::Oauth;
 use crate::proxies::Proxies;
+use crate::recovery::Recovery;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
@@ -75,6 +76,8 @@ pub struct Parts {
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
+    /// What is remembered outside the database.
+    pub recovery: Recovery,
 }
 
 /// One running gateway.
@@ -119,6 +122,8 @@ pub struct Gateway {
     pub egress: Arc<Egress>,
     /// How well people are heard over each channel.
     pub hearing: Hearing,
+    /// What is remembered outside the database.
+    pub recovery: Recovery,
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, Signer)>>,
     /// What this node's logs are checked with.
@@ -207,6 +212,7 @@ impl Gateway {
             vault,
             egress,
             hearing: Hearing::default(),
+            recovery: parts.recovery,
             scan,
             audit_keys: signers.iter().map(|(log, signer)| (log.clone(), signer.key().clone())).collect(),
             signers: tokio::sync::Mutex::new(signers),

@@ -27,6 +27,7 @@ pub mod oauth;
 pub mod open;
 pub mod policies;
 pub mod proxies;
+pub mod recovery;
 pub mod rooms;
 pub mod serve;
 pub mod services;

@@ -88,6 +88,8 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(sync::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(proxies::run(Arc::clone(&gw), stop.clone()));
     loops.spawn(crate::mounts::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(crate::recovery::run(Arc::clone(&gw), stop.clone()));
+    loops.spawn(crate::recovery::witness::run(Arc::clone(&gw), stop.clone()));
     match channels::configured(&gw.config) {
         Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &stop),
         Err(why) => tracing::error!("people cannot be asked over their channels: {why}"),

@@ -6,7 +6,7 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sluice_core::audit::checkpoint::{Signer, origin};
@@ -25,6 +25,7 @@ use crate::intake::{self, Intake};
 use crate::mounts::{self, Mounts};
 use crate::oauth::Oauth;
 use crate::proxies::{self, Ground, Proxies};
+use crate::recovery::{self, Recovery};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
@@ -136,9 +137,11 @@ pub async fn open_on(
     let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue.known()).map_err(OpenError::Policy)?;
     let policy = Arc::new(policy);
     let store = Arc::new(store(&config, world)?);
+    let key_is_new = !key_file(&config.data, &store, store.node()).exists();
+    let recovery = recovery::start::open(&config, &store, world, key_is_new).await?;
     let mut signers = Vec::new();
     for log in store.own_logs() {
-        let signer = signer(&config.data, &store, &log, world).await?;
+        let signer = signer(&config.data, (&store, &recovery), &log, world).await?;
         signers.push((log, signer));
     }
     let (vault, egress) = way_out(&config, world, &store, &scan).await?;
@@ -196,6 +199,7 @@ pub async fn open_on(
         oauth,
         mounts,
         signers,
+        recovery,
     });
     let version = gw.policy.get().version().to_owned();
     let known = gw.store.policy_history(1).await?.first().is_some_and(|record| record.version == version);
@@ -268,10 +272,13 @@ fn make_private(data: &Path) -> Result<(), OpenError> {
 }
 
 /// The signer of a log, with its key: read, or made on the first start. Its public half lies beside it.
-async fn signer(data: &Path, store: &Store, node: &NodeName, world: &World) -> Result<Signer, OpenError> {
-    let folder = data.join("keys");
-    let lane = node.as_str().strip_prefix(store.node().as_str()).unwrap_or_default();
-    let path = folder.join(format!("audit{}.key", lane.replace('/', "-")));
+async fn signer(
+    data: &Path,
+    (store, recovery): (&Store, &Recovery),
+    node: &NodeName,
+    world: &World,
+) -> Result<Signer, OpenError> {
+    let (folder, path) = (data.join("keys"), key_file(data, store, node));
     let broken = |why: String| OpenError::Key(why);
     let key = match std::fs::read_to_string(&path) {
         Ok(text) => SecretKey::parse(text.trim()).map_err(|error| broken(error.to_string()))?,
@@ -284,11 +291,19 @@ async fn signer(data: &Path, store: &Store, node: &NodeName, world: &World) -> R
         Err(error) => return Err(broken(error.to_string())),
     };
     publish(&path.with_extension("pub"), key.public()).map_err(|error| broken(error.to_string()))?;
-    let signer = match store.last_checkpoint(node.clone()).await? {
+    // Nothing is signed over a database that is not trusted; what is in it need not be a checkpoint of ours.
+    let last = if recovery.is_suspected() { None } else { store.last_checkpoint(node.clone()).await? };
+    let signer = match last {
         Some(last) => Signer::resume(key, node, &last.note),
         None => Signer::new(key, node),
     };
     signer.map_err(|error| broken(error.to_string()))
+}
+
+/// The file with the key that signs a log of this node.
+fn key_file(data: &Path, store: &Store, log: &NodeName) -> PathBuf {
+    let lane = log.as_str().strip_prefix(store.node().as_str()).unwrap_or_default();
+    data.join("keys").join(format!("audit{}.key", lane.replace('/', "-")))
 }
 
 /// The public half beside the key, for whoever is to check the record without us: always that of the key in use.

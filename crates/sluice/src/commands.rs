@@ -26,7 +26,8 @@ pub(crate) mod mcp;
 pub(crate) mod mounts;
 pub(crate) mod policy;
 pub(crate) mod proxies;
-pub(crate) mod replica;
+pub(crate) mod recover;
+mod replica;
 pub(crate) mod rollback;
 pub(crate) mod screen;
 pub(crate) mod secrets;
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Freeze(freeze::Freeze),
     /// Let go again what was frozen
     Unfreeze(freeze::Unfreeze),
+    /// Say what became of a database that was restored or changed
+    Recover(recover::Recover),
     /// Take back writes that were done
     Rollback(rollback::Rollback),
     /// List, add, pause and remove agents
@@ -148,6 +151,7 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Replica(replica) => replica.run(screen),
         Command::Freeze(freeze) => freeze.run(screen),
         Command::Unfreeze(unfreeze) => unfreeze.run(screen),
+        Command::Recover(recover) => recover.run(screen),
         Command::Rollback(rollback) => rollback.run(screen),
         Command::Agents(agents) => agents.run(screen),
         Command::Keys(keys) => keys.run(screen),

@@ -151,7 +151,8 @@ fn check_owner(file: &Path) -> Result<(), Failure> {
 /// Our variables. One that is no text is refused: what it means would be a guess.
 fn variables() -> Result<Vec<(String, String)>, Failure> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = ours.filter(|(name, _)| name.starts_with("SLUICE_") || name == "CREDENTIALS_DIRECTORY");
+    let system = ["CREDENTIALS_DIRECTORY", "XDG_STATE_HOME", "HOME"];
+    let ours = ours.filter(|(name, _)| name.starts_with("SLUICE_") || system.contains(&name.as_str()));
     let read = ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(Failure::new(Exit::Failed, format!("the variable `{}` is not UTF-8 text", name.escape_debug()))),

@@ -216,16 +216,16 @@ impl Query for Prove {
 }
 
 /// Hashes that are not in the database yet, or were read anyway.
-struct Fresh<'a> {
-    from: u64,
-    leaves: &'a [Hash],
-    inner: &'a [(u8, u64, Hash)],
+pub(crate) struct Fresh<'a> {
+    pub from: u64,
+    pub leaves: &'a [Hash],
+    pub inner: &'a [(u8, u64, Hash)],
 }
 
 /// What a proof asks for, and what it gets. The first pass only notes the questions: a proof's shape
 /// does not depend on the hashes, so the second pass asks for exactly the same.
 #[derive(Default)]
-struct Shelf {
+pub(crate) struct Shelf {
     asked: RefCell<Vec<(u8, Range<u64>)>>,
     found: HashMap<(u8, u64), Hash>,
     is_dry: bool,
@@ -241,7 +241,7 @@ impl Kept for &Shelf {
     }
 }
 
-async fn proven<T: Tx, Out>(
+pub(crate) async fn proven<T: Tx, Out>(
     tx: &mut T,
     log: &NodeName,
     fresh: &Fresh<'_>,

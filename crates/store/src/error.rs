@@ -57,6 +57,9 @@ pub enum StoreError {
         /// Since when.
         since: Timestamp,
     },
+    /// Everything is frozen because this database is not trusted; an ordinary unfreeze does not lift that.
+    #[error("the database was restored or changed by somebody; an admin has to decide with `sluice recover`")]
+    NeedsRecovery,
     /// The same key was used for another call.
     #[error("this idempotency key was used for another call")]
     KeyReuse,
@@ -174,6 +177,7 @@ impl StoreError {
             Self::Fenced => "execute.fenced",
             Self::Frozen { .. } => "freeze.active",
             Self::Braked { .. } => "service.stopped",
+            Self::NeedsRecovery => "recovery.required",
             Self::KeyReuse => "call.key_reuse",
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
             Self::VersionConflict { .. } => "state.conflict",

@@ -11,6 +11,7 @@ use crate::Store;
 use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::instance;
 use crate::sql::{Row, Tx, params};
 
 /// What is frozen.
@@ -66,10 +67,13 @@ impl Brake {
 const FREEZE: &str = "INSERT INTO freezes (scope, name, placed_by, reason, placed_at) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (scope, name) DO NOTHING";
 const UNFREEZE: &str = "DELETE FROM freezes WHERE scope = ?1 AND name = ?2";
-/// What people froze, and the connections that stand still.
+/// What people froze, the connections that stand still, and nodes that do not trust the database.
 const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at, '' AS brake, '' AS state FROM freezes \
      UNION ALL SELECT 'service', service, moved_by, '', since, name, state FROM connections \
-     WHERE state IN ('paused', 'needs_reauth') ORDER BY 1, 2, 6";
+     WHERE state IN ('paused', 'needs_reauth') \
+     UNION ALL SELECT 'all', '', 'node:' || node, \
+     'the database was restored or changed; an admin has to run: sluice recover', suspected_at, '', '' \
+     FROM recovery_nodes WHERE suspected_at IS NOT NULL ORDER BY 1, 2, 6";
 const IN_FLIGHT: &str = "SELECT id, agent, service FROM holds WHERE state = 'armed' ORDER BY id";
 /// Every group of every node holds its node's row: with all of them locked, none is half way to
 /// arming something that the list of writes in flight would miss.
@@ -204,6 +208,10 @@ impl UseCase for Lift {
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
+        // SECURITY: only a decision about the database lifts the freeze that protects from it.
+        if self.scope == Scope::All && instance::is_suspected(desk.tx()).await? {
+            return Err(StoreError::NeedsRecovery);
+        }
         let freezes = in_force(desk.tx()).await?;
         let mut these = freezes.iter().filter(|freeze| freeze.scope == self.scope).peekable();
         let braked = these.peek().map(|freeze| refusal(freeze));
@@ -256,7 +264,7 @@ pub(crate) fn in_force_ahead() -> Ahead {
     Ahead {
         sql: IN_FORCE,
         params: params![],
-        rests_on: vec![("freezes", Vec::new()), ("connections", Vec::new())],
+        rests_on: vec![("freezes", Vec::new()), ("connections", Vec::new()), ("recovery_nodes", Vec::new())],
         follows: None,
     }
 }

@@ -16,6 +16,7 @@ mod approvals;
 mod audit;
 mod calls;
 mod connections;
+mod cosignatures;
 mod counters;
 mod credentials;
 mod deliveries;
@@ -25,6 +26,7 @@ mod error;
 mod findings;
 mod freezes;
 mod holds;
+mod instance;
 mod lane;
 mod links;
 mod lists;
@@ -85,6 +87,7 @@ pub use egress::{EgressState, Heard, Take, Taken};
 pub use error::StoreError;
 pub use findings::{Finding, SealedContent};
 pub use freezes::{Brake, Freeze, Scope};
+pub use instance::RememberedLog;
 pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
@@ -389,7 +392,7 @@ impl Store {
         self.submit(recovery::Overdues { limit, message }).await
     }
 
-    /// Sets pending writes aside after a restore, a page at a time.
+    /// Leaves every open write to a person after a restore, a page at a time.
     ///
     /// # Errors
     /// When that cannot be recorded.

@@ -34,8 +34,10 @@ const DEAD_LEASES: &str = columns!(
 );
 const LATE: &str =
     columns!("WHERE h.state IN ('held', 'ready') AND h.not_before < ?1 ORDER BY h.not_before, h.id LIMIT ?2 /*skip*/");
-const PENDING: &str =
-    columns!("WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready') ORDER BY h.id LIMIT ?2 /*lock*/");
+const OPEN: &str = columns!(
+    "WHERE h.id > ?1 AND h.state IN ('awaiting_approval', 'held', 'ready', 'preparing', 'armed', 'in_doubt') \
+     ORDER BY h.id LIMIT ?2 /*lock*/"
+);
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");
 
 /// Takes this node's name for a new life: its row and a higher epoch. Runs outside a group, because
@@ -193,7 +195,8 @@ impl Late {
     }
 }
 
-/// Sets every pending write aside: the database came from a copy, and what happened since is unknown.
+/// Leaves every open write to a person: the database came from a copy, and what happened since is unknown. What had
+/// not left becomes stale; of what may have left only a person can say whether it did.
 pub(crate) struct AfterRestore {
     pub after: HoldId,
     pub limit: u32,
@@ -203,13 +206,30 @@ impl UseCase for AfterRestore {
     type Out = Vec<HoldId>;
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        let rows = desk.rows(PENDING, params![self.after, self.limit]).await?;
-        let pending = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let why = Why::because(desk.actor(), "store.restored");
-        let mut moved = Vec::with_capacity(pending.len());
-        for hold in pending {
+        let rows = desk.rows(OPEN, params![self.after, self.limit]).await?;
+        let open = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
+        let (now, why) = (desk.now, Why::because(desk.actor(), "store.restored"));
+        let mut moved = Vec::with_capacity(open.len());
+        for hold in open {
+            let aside = || Move::SetAside { why: Staleness::Restored };
+            let ask = || Move::AskHuman { code: "store.restored".into() };
+            let steps = match &hold.state {
+                HoldState::Executing { phase: Phase::Prepare, .. } => vec![Move::Release { not_before: now }, aside()],
+                HoldState::Executing { phase: Phase::Armed, .. } => vec![Move::Doubt { since: now }, ask()],
+                HoldState::InDoubt { .. } => vec![ask()],
+                HoldState::AwaitingApproval { .. } | HoldState::Held { .. } | HoldState::Ready { .. } => vec![aside()],
+                HoldState::NeedsHuman { .. }
+                | HoldState::Stale { .. }
+                | HoldState::Done { .. }
+                | HoldState::Cancelled { .. }
+                | HoldState::Denied { .. }
+                | HoldState::Expired { .. }
+                | HoldState::Dead { .. }
+                | HoldState::Discarded { .. }
+                | HoldState::Blocked { .. } => continue,
+            };
             moved.push(hold.id);
-            holds::shift(desk, hold, [Move::SetAside { why: Staleness::Restored }], &why)?;
+            holds::shift(desk, hold, steps, &why)?;
         }
         Ok(moved)
     }

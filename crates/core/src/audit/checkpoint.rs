@@ -194,6 +194,31 @@ impl Signer {
         Ok(Self { last, ..fresh })
     }
 
+    /// Goes on from another checkpoint than the one signed last, or from the beginning. Only for a log that a person
+    /// accepted as it is, after a restore: from then on the key has signed two histories, and each verifier with a
+    /// checkpoint of the first can tell.
+    ///
+    /// # Errors
+    /// When the key has not signed this checkpoint of this log.
+    pub fn go_on_from(&mut self, log: &NodeName, last: Option<&Note>) -> Result<(), SignError> {
+        let origin = origin(log);
+        if self.last.origin != origin {
+            return Err(SignError::Key { name: self.key.public().name().to_owned(), origin });
+        }
+        let Some(last) = last else {
+            let tree = Tree { size: 0, root: tree::empty_root() };
+            self.last = Checkpoint { origin, tree, head: Head::genesis(log).hash, extensions: Vec::new() };
+            return Ok(());
+        };
+        let text = last.open(std::slice::from_ref(self.key.public()))?;
+        let last = Checkpoint::parse(text).map_err(|NotCheckpoint(why)| SignError::Last(why))?;
+        if last.origin != origin {
+            return Err(SignError::Last("it is of another log"));
+        }
+        self.last = last;
+        Ok(())
+    }
+
     /// What was signed last; before the first time, the empty tree.
     #[must_use]
     pub const fn last(&self) -> &Checkpoint {

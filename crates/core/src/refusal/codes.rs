@@ -567,6 +567,20 @@ codes! {
         "the stored call is not what was recorded, so it is not carried out",
         "stop and tell your user; people have been alerted";
 
+    // Recovery: the database is compared with what is remembered outside it.
+    RecoveryRequired = "recovery.required", 409, AfterPerson,
+        "the database was restored from a copy or changed by somebody, so everything is frozen",
+        "stop and tell your user; an admin has to say which it was: `sluice recover`";
+    RecoveryDamaged = "recovery.record_damaged", 409, AfterPerson,
+        "entries of the record are missing or do not fit together, so this database cannot be accepted",
+        "tell your user; an operator has to restore a sound copy";
+    RecoveryNotNeeded = "recovery.not_needed", 409, Never,
+        "the database is the one this gateway wrote to last; there is nothing to decide",
+        "go on as usual";
+    RecoveryStateFile = "recovery.state_file", 503, secs(60),
+        "the state file outside the database cannot be written, so nothing is sent",
+        "wait as long as advised; held writes keep their place";
+
     // Audit: no effect without a record.
     AuditUnavailable = "audit.unavailable", 503, secs(30),
         "the call cannot be recorded, so it is not carried out",

@@ -45,6 +45,13 @@ pub struct Letter {
 }
 
 impl Letter {
+    /// With something after everything else.
+    #[must_use]
+    pub fn with_end(mut self, end: &str) -> Self {
+        self.text.push_str(end);
+        self
+    }
+
     /// With the link of the one person it goes to.
     #[must_use]
     pub fn with_link(mut self, link: Option<&str>) -> Self {
@@ -54,6 +61,14 @@ impl Letter {
         }
         self
     }
+}
+
+/// The last signed checkpoint as people get it, to compare the record with later. Nothing before the first.
+#[must_use]
+pub fn checkpoint(gw: &Gateway) -> String {
+    gw.recovery.latest_checkpoint().map_or_else(String::new, |note| {
+        format!("\n\nThe signed state of the record, to keep (sluice audit verify --against this mail):\n\n{note}")
+    })
 }
 
 /// The hash under which a secret is kept.

@@ -241,6 +241,7 @@ impl Telegram {
         }
         let by = Actor::Person(known.name.clone());
         let frozen = gw.stop_lane().freeze(sluice_store::Scope::All, by, "said so over telegram".into()).await;
+        crate::recovery::remember_stop(gw).await;
         frozen.map_err(Fault::from)?;
         gw.standstill.look(&gw.store).await;
         gw.events.wrote();

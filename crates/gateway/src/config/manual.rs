@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General, Holds,
-    Leak, Limits, Log, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Audit, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General,
+    Holds, Leak, Limits, Log, Recovery, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 20] {
+fn pages() -> [Page; 22] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -46,6 +46,8 @@ fn pages() -> [Page; 20] {
         page::<Connected>(),
         page::<Vault>(),
         page::<Egress>(),
+        page::<Audit>(),
+        page::<Recovery>(),
     ]
 }
 
@@ -79,6 +81,8 @@ impl JsonSchema for Written {
             ("services", generator.subschema_for::<Connected>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
+            ("audit", generator.subschema_for::<Audit>()),
+            ("recovery", generator.subschema_for::<Recovery>()),
         ];
         let mut all = properties(&General::fields());
         all.extend(sections.map(|(name, schema)| (name.to_owned(), Value::from(schema))));

@@ -20,6 +20,7 @@ pub mod openapi;
 mod policy;
 mod proxies;
 mod record;
+mod recovery;
 pub mod reply;
 pub mod route;
 pub mod routes;

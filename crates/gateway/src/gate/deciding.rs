@@ -19,7 +19,7 @@ use sluice_store::{Card, Choice, Decided, Decision, Delivery, Filed, Joint, Ruli
 use super::standing::{self, Offer};
 use crate::channels::shown;
 use crate::config::Risk;
-use crate::{Gateway, No};
+use crate::{Gateway, No, recovery};
 
 
 /// Who speaks, and over what.
@@ -264,7 +264,9 @@ pub async fn rule(gw: &Gateway, voice: &Voice, question: &Question, said: impl I
         allowance,
     };
     let joint = if denies {
-        Joint::Settled(gw.stop_lane().decide(decision).await?)
+        let decided = gw.stop_lane().decide(decision).await?;
+        recovery::remember_stop(gw).await;
+        Joint::Settled(decided)
     } else {
         gw.store.decide_jointly(decision, need).await?
     };
@@ -321,6 +323,7 @@ async fn freeze(gw: &Gateway, voice: &Voice, approval: &Approval, stop: Stop) ->
     let words = scope.to_string();
     gw.stop_lane().freeze(scope, voice.by.clone(), format!("said so over {}", voice.channel)).await?;
     gw.standstill.look(&gw.store).await;
+    recovery::remember_stop(gw).await;
     gw.events.wrote();
     Ok(Heard::Frozen(words))
 }

@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_core::NodeName;
+use sluice_core::recovery::{Finding, FindingKind};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::RollbackState;
 use sluice_store::StoreError;
@@ -16,7 +18,7 @@ use tokio::sync::watch;
 use super::tick;
 use crate::gateway::{Lost, Room};
 use crate::proxies::rotation;
-use crate::{Gateway, No};
+use crate::{Gateway, No, recovery};
 
 const EVERY: Duration = Duration::from_secs(1);
 const BEAT: u64 = 5;
@@ -118,26 +120,66 @@ fn room_left(gw: &Gateway) -> Room {
     }
 }
 
-/// Signs the ends of this node's logs, where they have grown enough.
+/// Signs the ends of this node's logs, where they have grown enough. A record that cannot be signed any more freezes
+/// everything: it is not what was signed before.
 ///
 /// # Errors
 /// When the record cannot be read or a checkpoint not kept.
 pub async fn checkpoint(gw: &Gateway, at_least: u64) -> Result<bool, No> {
+    if gw.recovery.is_suspected() {
+        return Ok(false);
+    }
+    match sign(gw, at_least).await {
+        Ok(signed) => Ok(signed),
+        Err(Unsigned::No(no)) => Err(no),
+        Err(Unsigned::Finding(finding)) => {
+            // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
+            let text = finding.to_string();
+            recovery::suspect(gw, vec![finding]).await?;
+            Err(No::from(Refusal::new(Code::StoreDamaged).with_text(&text)))
+        }
+    }
+}
+
+/// Why nothing was signed.
+enum Unsigned {
+    No(No),
+    Finding(Finding),
+}
+
+impl From<No> for Unsigned {
+    fn from(no: No) -> Self {
+        Self::No(no)
+    }
+}
+
+/// What a fault of the store means for a log that was about to be signed.
+fn unsigned(log: &NodeName) -> impl Fn(StoreError) -> Unsigned {
+    move |error| match error {
+        StoreError::Damaged { .. } | StoreError::Impossible { .. } => {
+            Unsigned::Finding(Finding::new(FindingKind::RecordDamaged, &error, "-").of(log))
+        }
+        other => Unsigned::No(other.into()),
+    }
+}
+
+async fn sign(gw: &Gateway, at_least: u64) -> Result<bool, Unsigned> {
     let mut signers = gw.signers.lock().await;
     let mut signed_any = false;
     for (log, signer) in signers.iter_mut() {
-        let signed = gw.store.last_checkpoint(log.clone()).await?.map_or(0, |last| last.size);
-        let size = gw.store.logs().await?.into_iter().find(|(name, _)| name == log).map_or(0, |(_, head)| head.size);
-        if size.saturating_sub(signed) < at_least.max(1) {
+        let signed = gw.store.last_checkpoint(log.clone()).await.map_err(unsigned(log))?.map_or(0, |last| last.size);
+        let logs = gw.store.logs().await.map_err(unsigned(log))?;
+        let size = logs.into_iter().find(|(name, _)| name == log).map_or(0, |(_, head)| head.size);
+        // A log that is now shorter than what was signed is not one that has not grown.
+        if size >= signer.last().tree.size && size.saturating_sub(signed) < at_least.max(1) {
             continue;
         }
-        let grown = gw.store.grown_log(log.clone()).await?;
-        let note = signer.sign(&grown.growth).map_err(|error| {
-            // SECURITY: a signer that refuses has seen a record that does not grow out of the last one.
-            tracing::error!("the record does not grow out of its last checkpoint: {error}");
-            No::from(Refusal::new(Code::StoreDamaged).because(error))
-        })?;
-        gw.store.checkpointed(grown, note).await?;
+        let grown = gw.store.grown_log(log.clone()).await.map_err(unsigned(log))?;
+        let size = grown.growth.head.size;
+        let refused = |error| Unsigned::Finding(Finding::new(FindingKind::SigningRefused, error, "-").of(log));
+        let note = signer.sign(&grown.growth).map_err(refused)?;
+        gw.store.checkpointed(grown, note.clone()).await.map_err(|error| Unsigned::No(error.into()))?;
+        recovery::signed(gw, log, size, &note).await?;
         signed_any = true;
     }
     Ok(signed_any)

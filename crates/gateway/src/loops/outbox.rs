@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::tick;
 use crate::channels::letter::{self, hash};
-use crate::channels::{Channel, Fault, links, shown};
+use crate::channels::{Channel, Fault, email, links, shown};
 use crate::config::{Person, Risk};
 use crate::gate::deciding::Question;
 use crate::{Gateway, No};
@@ -244,7 +244,9 @@ impl Outbox {
             Some(person) => links::link(gw, id, person, name).await?,
             None => None,
         };
-        let letter = letter.with_link(link.as_deref());
+        // A chat has little room; a mailbox is where people keep things.
+        let end = if name == email::NAME { letter::checkpoint(gw) } else { String::new() };
+        let letter = letter.with_link(link.as_deref()).with_end(&end);
         match channel.show(&letter).await {
             Ok(message) => {
                 gw.store.delivery_sent(delivery, message).await?;
@@ -285,7 +287,7 @@ impl Outbox {
 
     /// Tells everyone something that is no question.
     async fn tell(&self, gw: &Gateway, message: &Message, attempts: u32) -> Option<Span> {
-        let text = shown::news(gw, message);
+        let text = shown::news(gw, message) + &letter::checkpoint(gw);
         let mut later = None;
         for target in self.everyone(gw) {
             let Some(channel) = self.channels.get(target.channel) else { continue };

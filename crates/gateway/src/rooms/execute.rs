@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{freeze, rollback};
 use crate::intake::Reader;
 use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Prepared, Trouble};
-use crate::{Gateway, No};
+use crate::{Gateway, No, recovery};
 
 /// How long a claim lasts before others may conclude that this node is gone.
 pub const LEASE: Span = Span::from_secs(60);
@@ -141,7 +141,11 @@ pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result
     let handle = hold.handle.clone().or(handle);
     let arming = Arming { hold: hold.id, epoch: hold.epoch, wire: hold.action.digest(), handle, before };
     match gw.store.arm(arming).await {
-        Ok(permit) => Ok(Armed::Permit(Box::new(permit), content)),
+        // The file outside the database remembers it before anything leaves: a restored database is behind it then.
+        Ok(permit) => match recovery::remember(gw).await {
+            Ok(()) => Ok(Armed::Permit(Box::new(permit), content)),
+            Err(no) => Ok(Armed::Stopped(Outcome::NotDone { code: no.refusal.code().as_str().into() })),
+        },
         Err(StoreError::Frozen { .. } | StoreError::Braked { .. }) => Ok(Armed::Stopped(Outcome::GivenBack)),
         Err(StoreError::Arm(_)) => Ok(Armed::Stopped(refused(Code::ExecuteRefusedMismatch))),
         Err(error) => Err(error.into()),

@@ -17,7 +17,7 @@ use super::approval::Asked;
 use super::freeze::Unfrozen;
 use crate::gateway::Room;
 use crate::services::{self, CHECKED};
-use crate::{Gateway, No};
+use crate::{Gateway, No, recovery};
 
 /// How long a call without a delay is waited for, unless the caller says otherwise.
 const AT_ONCE: Span = Span::from_secs(5);
@@ -140,6 +140,7 @@ pub(crate) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, 
     })?;
     match cancelled {
         Cancelled::Stopped(hold) => {
+            recovery::remember_stop(gw).await;
             gw.forget_window(hold.id);
             gw.moved(hold.id);
             Ok(hold)

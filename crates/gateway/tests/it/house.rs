@@ -257,11 +257,17 @@ impl<G: Ground> HouseOn<G> {
     }
 
     /// The gateway stops and comes back after a while.
-    pub async fn restart(mut self, off: Span) -> Self {
+    pub async fn restart(self, off: Span) -> Self {
+        self.restart_after(off, |_| ()).await
+    }
+
+    /// The same; meanwhile something happens to its folder.
+    pub async fn restart_after(mut self, off: Span, meanwhile: impl FnOnce(&Path)) -> Self {
         let root = self.folder.path().to_path_buf();
         self.release = None;
         drop(Arc::into_inner(self.gw).expect("nothing else holds the gateway"));
         self.clock.restart(off);
+        meanwhile(&root);
         self.gw = Self::build(&root, &self.world, self.database.as_ref()).await;
         loops::start(&self.gw, "0.0.0").await.unwrap();
         self.release = Some(Release::new(&self.gw));
@@ -271,6 +277,18 @@ impl<G: Ground> HouseOn<G> {
     /// From now on whoever wants an id panics.
     pub fn run_out_of_ids(&self) {
         self.run_out.store(true, Ordering::SeqCst);
+    }
+
+    /// The configuration as it is read at a start.
+    pub fn config(&self) -> Config {
+        let root = self.folder.path();
+        let around = Around { here: root.to_path_buf(), ..Around::default() };
+        Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap().0
+    }
+
+    /// The world around it.
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// The agent's folder.

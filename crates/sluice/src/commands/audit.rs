@@ -1,5 +1,6 @@
 //! `sluice audit`: show the record, export it, and verify it with nothing but files.
 
+mod against;
 mod source;
 
 use std::fs::File;
@@ -16,6 +17,7 @@ use sluice_core::audit::prove::Proof;
 use sluice_core::audit::verify::{Export, Report, Trust, VerifyError, verify};
 use sluice_core::audit::{Entry, Head, Sealed};
 
+use self::against::Anchors;
 use self::source::{Log, Source};
 use crate::client::Reach;
 use crate::export::{ExportFiles, Writer};
@@ -65,7 +67,8 @@ impl Audit {
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice audit verify\n  sluice audit verify --export ./export --key audit.pub\n  \
-    sluice audit verify --proof entry-42.proof --key audit.pub\n  sluice audit verify --data ./data"
+    sluice audit verify --proof entry-42.proof --key audit.pub\n  sluice audit verify --data ./data\n  \
+    sluice audit verify --against letter.eml --key audit.pub"
 )]
 pub(crate) struct Verify {
     /// A folder with log.json, entries.jsonl and checkpoints.txt
@@ -83,6 +86,10 @@ pub(crate) struct Verify {
     /// File with a signed checkpoint kept elsewhere; may be given several times
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
+    /// Checkpoints kept elsewhere to compare with: a letter, the checkpoints file, the state file, or the text of a
+    /// checkpoint itself; may be given several times
+    #[arg(long, value_name = "FILE|CHECKPOINT", conflicts_with = "proof")]
+    against: Vec<String>,
     /// For machines
     #[arg(long)]
     json: bool,
@@ -90,17 +97,42 @@ pub(crate) struct Verify {
 
 impl Verify {
     fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
-        let trust = Trust {
+        let kept: Vec<Vec<Note>> = self.against.iter().map(|named| against::kept(named)).collect::<Result<_, _>>()?;
+        let mut trust = Trust {
             key: self.key.as_deref().map(read_key).transpose()?,
             anchors: self.checkpoint.iter().map(|path| read_note(path)).collect::<Result<_, _>>()?,
             threads: None,
         };
         match (&self.export, &self.proof) {
-            (Some(folder), _) => verify_export(folder, &trust, self.json, screen),
+            (Some(folder), _) => {
+                trust.anchors.extend(of_export(folder, &kept.concat())?);
+                verify_export(folder, &trust, self.json, screen)
+            }
             (None, Some(file)) => verify_proof(file, &trust, self.json, screen),
-            (None, None) => verify_record(&source::open(reach, self.data.as_deref(), screen)?, self.json, screen),
+            (None, None) => {
+                trust.anchors.extend(kept.concat());
+                verify_record(&source::open(reach, self.data.as_deref(), screen)?, &trust, self.json, screen)
+            }
         }
     }
+}
+
+/// The checkpoints that are of the exported log.
+fn of_export(folder: &Path, kept: &[Note]) -> Result<Vec<Note>, Failure> {
+    let log = read_small(&ExportFiles::of(folder).log)?;
+    // One that cannot be read is reported by the verifier itself.
+    let Ok(log) = sluice_core::audit::export::Log::parse(&log) else { return Ok(Vec::new()) };
+    let own = against::of_log(kept, &log.log);
+    match (own.is_empty(), kept.is_empty()) {
+        (true, false) => Err(none_of(&log.log.to_string())),
+        (_, _) => Ok(own),
+    }
+}
+
+fn none_of(logs: &str) -> Failure {
+    Failure::new(Exit::NotVerified, format!("none of the checkpoints is of {logs} (audit.other_log)"))
+        .why("a checkpoint names its log in its first line")
+        .hint("is it of this gateway, and of this node?")
 }
 
 fn verify_export(folder: &Path, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
@@ -181,25 +213,38 @@ fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Resu
     Ok(Exit::Ok)
 }
 
-/// Walks the chain of every log.
-fn verify_record(source: &Source, json: bool, screen: &Screen) -> Result<Exit, Failure> {
-    let mut shown = Vec::new();
-    for Log { name, head, .. } in source.logs()? {
-        let size = walk(source, &name, head)?;
-        shown.push(serde_json::json!({"log": name, "entries": size, "head": head.hash}));
+/// Walks the chain of every log, past the checkpoints that were kept elsewhere.
+fn verify_record(source: &Source, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+    let (mut shown, mut compared, mut names) = (Vec::new(), 0, Vec::new());
+    for Log { name, head, key } in source.logs()? {
+        let named = trust.key.as_ref().filter(|named| named.name() == origin(&name));
+        let mut anchors = Anchors::new(&name, &trust.anchors, named.or(key.as_ref()))?;
+        let size = walk(source, &name, head, &mut anchors)?;
+        compared += anchors.count();
+        shown.push(serde_json::json!({"log": name, "entries": size, "head": head.hash, "anchored": anchors.agreed()}));
         if !json {
             screen.line(format_args!("{name}: {size} entries, each linked to the one before, up to {}", head.hash))?;
         }
+        if !json && anchors.count() > 0 {
+            let (agreed, count) = (anchors.agreed(), anchors.count());
+            screen.line(format_args!("{name}: the first {agreed} are those of {count} checkpoints kept elsewhere"))?;
+        }
+        names.push(name.to_string());
+    }
+    if compared < trust.anchors.len() {
+        return Err(none_of(&names.join(", ")));
     }
     if json {
-        screen.json(&serde_json::json!({"verified": true, "logs": shown}))?;
-    } else {
+        screen.json(&serde_json::json!({"verified": true, "logs": shown, "compared": compared}))?;
+    } else if compared == 0 {
         screen.note("the chain holds; whether it is the one that was signed says `verify --export` with --key");
+    } else if trust.key.is_none() {
+        screen.note("no key was named; the one beside the record was used, which whoever changed the record can change");
     }
     Ok(Exit::Ok)
 }
 
-fn walk(source: &Source, log: &NodeName, head: Head) -> Result<u64, Failure> {
+fn walk(source: &Source, log: &NodeName, head: Head, anchors: &mut Anchors) -> Result<u64, Failure> {
     let broken = |seq: u64, why: &str| {
         Failure::new(Exit::NotVerified, format!("entry #{seq} of {log} does not fit (audit.changed)"))
             .why(why.to_owned())
@@ -219,12 +264,14 @@ fn walk(source: &Source, log: &NodeName, head: Head) -> Result<u64, Failure> {
             if hash != entry.hash {
                 return Err(broken(entry.seq, "its hash is not the hash of its content and the entry before"));
             }
+            anchors.push(reached, hash)?;
             reached = Head { size: entry.seq + 1, hash };
         }
     }
     if reached != head && reached.size <= head.size {
         return Err(broken(reached.size, "the log ends before its head"));
     }
+    anchors.finish(reached)?;
     Ok(reached.size)
 }
 

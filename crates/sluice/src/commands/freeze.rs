@@ -11,6 +11,9 @@ use crate::screen::Screen;
 /// What the gateway says where a connection stands still by itself.
 const STOPPED: &str = "service.stopped";
 
+/// What the gateway says where the database is not trusted.
+const SUSPECTED: &str = "recovery.required";
+
 /// Stop everything, one agent or one service.
 #[derive(Debug, Args)]
 #[command(
@@ -103,6 +106,9 @@ impl Unfreeze {
             }
             _ if failure.problem.as_ref().is_some_and(|problem| text(problem, "code") == STOPPED) => {
                 failure.hint("nobody froze it: sluice services resume NAME or sluice connect NAME lets it go on")
+            }
+            _ if failure.problem.as_ref().is_some_and(|problem| text(problem, "code") == SUSPECTED) => {
+                failure.hint("nobody froze it: sluice recover shows what was found and how to decide")
             }
             _ => failure,
         })?;

@@ -27,6 +27,7 @@ mod operating;
 mod policy;
 mod proxies;
 mod record;
+mod recovering;
 mod replies;
 mod running;
 mod secrets;

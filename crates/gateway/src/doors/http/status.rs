@@ -12,11 +12,11 @@ use sluice_store::{AlertFilter, Scope, Severity, Store, StoreError};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{FreezeView, Page};
-use crate::No;
 use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
 use crate::value::at;
+use crate::{No, recovery};
 
 /// How long the status waits for the database.
 const SOON: Span = Span::from_secs(2);
@@ -289,6 +289,7 @@ pub(super) async fn freeze(mut visit: Visit) -> Result<Reply, No> {
     let scope = scope(agent, service)?;
     let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
     visit.gw.standstill.look(&visit.gw.store).await;
+    recovery::remember_stop(&visit.gw).await;
     visit.gw.events.wrote();
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
     let (known, nearest) = acquaintance(&visit.gw, &scope);

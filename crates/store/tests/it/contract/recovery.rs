@@ -145,14 +145,20 @@ fn after_a_restore_nothing_pending_goes_by_itself() {
         let (question, _) = asked(world, "clerk", "asked");
         let waiting = world.held("clerk", "waiting");
         let page = |after| world.wait(world.store.after_restore(after, 1)).unwrap();
-        assert_eq!(page(HoldId::from_bits(0)), [question]);
+        assert_eq!(page(HoldId::from_bits(0)), [armed]);
+        assert_eq!(page(armed), [question]);
         assert_eq!(page(question), [waiting]);
         assert_eq!(page(waiting), []);
         for id in [question, waiting] {
             assert_eq!(world.hold(id).state, HoldState::Stale { why: Staleness::Restored });
         }
-        assert_eq!(world.state(armed), "armed", "that one is for recovery, and becomes doubt");
+        assert_eq!(
+            world.hold(armed).state,
+            HoldState::NeedsHuman { code: "store.restored".into() },
+            "it may have left: it is never looked up and repeated by itself"
+        );
         world.clock.advance(Span::from_hours(1));
         assert!(world.claim_due().is_empty());
+        assert!(world.wait(world.store.doubtful(world.clock.now(), 9)).unwrap().is_empty());
     });
 }

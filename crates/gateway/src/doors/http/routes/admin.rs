@@ -4,7 +4,8 @@ use sluice_core::refusal::Code;
 
 use super::{ADMIN, AGENT, APPROVER, CURSOR, LIMIT, SERVICE, SESSION, VIEWER, handler, shape};
 use crate::doors::http::route::{Param, Route};
-use crate::doors::http::{agents, policy, record, status, views};
+use crate::doors::http::{agents, policy, record, recovery, status, views};
+use crate::recovery::decide::RecoveryView;
 
 const LOG: Param = Param { name: "log", kind: "string", about: "Of which node; this one if not given." };
 
@@ -312,5 +313,31 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, None)],
         refusals: &[Code::StoreNotFound],
         handler: handler!(record::checkpoint),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/recovery",
+        name: "getRecovery",
+        about: "Says whether the database is the one this gateway wrote to last, and what is different if not.",
+        access: VIEWER,
+        stops: true,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(RecoveryView))],
+        refusals: &[],
+        handler: handler!(recovery::show),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/recovery",
+        name: "decideRecovery",
+        about: "Decides about a database that was restored or changed. Only this lifts the freeze it caused.",
+        access: ADMIN,
+        stops: true,
+        query: &[],
+        body: shape!(recovery::RecoveryBody),
+        answers: &[(200, shape!(RecoveryView))],
+        refusals: &[Code::RecoveryNotNeeded, Code::RecoveryDamaged, Code::RecoveryStateFile],
+        handler: handler!(recovery::decide),
     },
 ];

@@ -230,7 +230,7 @@ pub const ROUTES: &[Route] = &[
         query: &[AGENT, SERVICE],
         body: None,
         answers: &[(204, None)],
-        refusals: &[Code::StoreNotFound, Code::ServiceStopped],
+        refusals: &[Code::StoreNotFound, Code::ServiceStopped, Code::RecoveryRequired],
         handler: handler!(status::unfreeze),
     },
     Route {

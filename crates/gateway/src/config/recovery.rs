@@ -1,0 +1,118 @@
+//! What is remembered outside the database, and who else sees the signed record.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use sluice_core::audit::cosignature::WitnessKey;
+use sluice_core::hex;
+use sluice_core::policy::reading::{Kind, Node, closest, escape};
+
+use super::channels::BaseUrl;
+use super::section::section;
+use super::setting::{Bad, Setting};
+
+section! {
+    /// What is remembered outside the database, so that a restored or changed database is noticed at start. See
+    /// [recovery.md](recovery.md).
+    Recovery at "recovery" {
+        /// The state file. Keep it outside what is copied as a backup of the database.
+        state_file: Option<PathBuf> = None
+            => "`sluice/<hash of the data folder>/state.json` in `$XDG_STATE_HOME` or `~/.local/state`; without a home, in `<data>.state` beside the data folder",
+        /// File to which every signed checkpoint is appended.
+        checkpoints_file: Option<PathBuf> = None => "`checkpoints` beside the state file",
+    }
+}
+
+section! {
+    /// The record.
+    Audit at "audit" {
+        /// Witnesses that every signed checkpoint is sent to: a list of maps with `url` (`https://witness.example.com`,
+        /// to which `/add-checkpoint` is added) and `key` (`name+id+base64`, of a cosigner). Off unless one is named.
+        witnesses: Vec<Witness> = Vec::new(),
+    }
+}
+
+impl Recovery {
+    /// Where the files are; `home` is the folder for the state of programs, if there is one.
+    pub(super) fn settle(&mut self, data: &Path, home: Option<&Path>) -> (PathBuf, PathBuf) {
+        let folder = || match home {
+            Some(home) => {
+                let name = Sha256::digest(data.as_os_str().as_encoded_bytes());
+                home.join("sluice").join(hex::encode(name.get(..8).unwrap_or_default()))
+            }
+            None => {
+                let mut beside = data.to_path_buf();
+                beside.as_mut_os_string().push(".state");
+                beside
+            }
+        };
+        let state = self.state_file.clone().unwrap_or_else(|| folder().join("state.json"));
+        let checkpoints = self.checkpoints_file.clone().unwrap_or_else(|| state.with_file_name("checkpoints"));
+        (state, checkpoints)
+    }
+}
+
+/// The folder in which programs keep their state, as the environment names it.
+pub(super) fn state_home(env: &[(String, String)]) -> Option<PathBuf> {
+    let variable = |name: &str| env.iter().find(|(key, value)| key == name && Path::new(value).is_absolute());
+    let own = variable("XDG_STATE_HOME").map(|(_, path)| PathBuf::from(path));
+    own.or_else(|| variable("HOME").map(|(_, path)| Path::new(path).join(".local/state")))
+}
+
+/// Somebody who cosigns checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witness {
+    /// Where checkpoints are sent.
+    pub url: BaseUrl,
+    /// What its cosignatures are checked with.
+    pub key: WitnessKey,
+}
+
+const KEYS: [&str; 2] = ["url", "key"];
+
+impl Setting for Witness {
+    const WHAT: &'static str = "a map with url and key";
+
+    fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
+        Err(Bad::new("can only be set in sluice.yaml"))
+    }
+
+    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
+        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+        let (mut url, mut key) = (None, None);
+        for (name, value) in entries {
+            let Kind::Text(text) = &value.kind else {
+                return Err(Bad::new(format!("must be a text, not {}", value.noun())).at(value.place));
+            };
+            match name.text.as_str() {
+                "url" => url = Some(BaseUrl::from_text(text, base).map_err(|bad| bad.at(value.place))?),
+                "key" => {
+                    let bad = |error: sluice_core::audit::key::KeyError| {
+                        Bad::expected("the key of a witness: `name+id+base64`", text).hint(error.to_string())
+                    };
+                    key = Some(text.parse().map_err(|error| bad(error).at(value.place))?);
+                }
+                other => {
+                    let bad = Bad::new(format!("has no key `{}`: a witness has {}", escape(other), KEYS.join(", ")));
+                    let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
+                    return Err(Bad { hint: close, ..bad }.at(name.place));
+                }
+            }
+        }
+        match (url, key) {
+            (Some(url), Some(key)) => Ok(Self { url, key }),
+            (None, _) => Err(Bad::new("must have a `url`")),
+            (_, None) => Err(Bad::new("must have a `key`").hint("a cosignature that cannot be checked is worth nothing")),
+        }
+    }
+
+    fn shown(&self) -> Value {
+        json!({"url": self.url.as_str(), "key": self.key.to_string()})
+    }
+
+    fn shape() -> Value {
+        json!({"type": "object", "additionalProperties": false, "required": KEYS, "properties": {
+            "url": {"type": "string", "pattern": "^https?://"}, "key": {"type": "string"}}})
+    }
+}
