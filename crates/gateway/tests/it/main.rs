@@ -11,6 +11,7 @@
 mod accounts;
 mod canaries;
 mod crashes;
+mod crowds;
 mod damage;
 mod dead;
 mod decisions;
@@ -32,6 +33,7 @@ mod pages;
 mod peer;
 mod postgres;
 mod races;
+mod reflections;
 mod runaway;
 mod ssrf;
 mod state;
