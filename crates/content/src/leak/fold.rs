@@ -207,8 +207,24 @@ mod tests {
     #[test]
     fn every_escape_folds_to_what_it_stands_for_and_knows_its_place() {
         for hidden in [
-            "key", "k e\ty", "k%65y", "k\\u0065y", "k\\u{65}y", "k\\x65y", "k\\145y", "k=65y", "k=\r\ney", "k&#101;y",
-            "k&#x65;y", "k\u{200B}ey", "k\\u200bey", "ｋｅｙ", "k\u{301}e\u{336}y", "𝗄𝖾𝗒", "k&#37;65y", "k\\\\u0065y",
+            "key",
+            "k e\ty",
+            "k%65y",
+            "k\\u0065y",
+            "k\\u{65}y",
+            "k\\x65y",
+            "k\\145y",
+            "k=65y",
+            "k=\r\ney",
+            "k&#101;y",
+            "k&#x65;y",
+            "k\u{200B}ey",
+            "k\\u200bey",
+            "ｋｅｙ",
+            "k\u{301}e\u{336}y",
+            "𝗄𝖾𝗒",
+            "k&#37;65y",
+            "k\\\\u0065y",
         ] {
             let text = format!("<{hidden}>");
             let mut found = None;

@@ -67,10 +67,8 @@ impl LiveSecrets {
                 })
             }
             Value::Object(map) => {
-                let clean: Vec<(Option<String>, Option<Value>)> = map
-                    .iter()
-                    .map(|(key, item)| (self.scrub_text(key), self.scrub_below(item, depth - 1)))
-                    .collect();
+                let clean: Vec<(Option<String>, Option<Value>)> =
+                    map.iter().map(|(key, item)| (self.scrub_text(key), self.scrub_below(item, depth - 1))).collect();
                 clean.iter().any(|(key, item)| key.is_some() || item.is_some()).then(|| {
                     let both = map.iter().zip(clean).map(|((key, item), (clean_key, clean))| {
                         (clean_key.unwrap_or_else(|| key.clone()), clean.unwrap_or_else(|| item.clone()))
@@ -87,7 +85,7 @@ impl LiveSecrets {
         let long = |folded: &[u8]| self.find(folded).iter().any(|seen| seen.end - seen.start >= SHORT);
         !self.look(text, &mut Trail::default()).is_empty()
             || any_folding(text, long)
-            || depth > 0 && opened(text).any(|(_, _, inner)| self.is_in(&inner, depth - 1))
+            || depth > 0 && opened(text, |inner| self.is_in(inner, depth - 1)).next().is_some()
     }
 
     /// Where secrets stand, in any order.
@@ -97,25 +95,27 @@ impl LiveSecrets {
             let long = self.find(&folded.bytes).into_iter().filter(|seen| seen.end - seen.start >= SHORT);
             places.extend(long.filter_map(|seen| folded.source(seen.start, seen.end)));
         });
-        let inside = opened(text).filter(|(_, _, inner)| self.is_in(inner, DEPTH - 1));
-        places.extend(inside.map(|(start, end, _)| (start, end)));
+        places.extend(opened(text, |inner| self.is_in(inner, DEPTH - 1)));
         places
     }
 }
 
-/// Every stretch of base64 or hex that holds text, with that text. Lines that belong together are one stretch.
-fn opened(text: &[u8]) -> impl Iterator<Item = (usize, usize, Vec<u8>)> {
+/// Places of stretches of base64 or hex in which a secret `is_inside`. Lines that belong together are one stretch, where
+/// one line alone holds none.
+fn opened(text: &[u8], is_inside: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = (usize, usize)> {
     let mut until = 0;
     Runs::new(text, LEAST).filter_map(move |(start, end)| {
         if start < until {
             return None;
         }
-        let (end, token) = match views::wrapped(text, start, end) {
-            Some((end, joined)) => (end, joined),
-            None => (end, cut(text, start, end).to_vec()),
-        };
+        let holds = |token: &[u8]| views::of_token(token).is_some_and(|(_, inner)| is_inside(&inner));
+        if holds(cut(text, start, end)) {
+            return Some((start, end));
+        }
+        let (end, joined) = views::wrapped(text, start, end)?;
+        // Whatever comes of it: its lines are not put together once more from each of them on.
         until = end;
-        views::of_token(&token).map(|(_, inner)| (start, end, inner))
+        holds(&joined).then_some((start, end))
     })
 }
 

@@ -201,15 +201,16 @@ impl Connections {
                 Outcome::Done(said) => {
                     let said = self.ground.egress.secrets().scrub_json(&said).unwrap_or(said);
                     Ok(Given {
-                    answer: match program {
-                        None => Answer::read(said),
-                        Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
-                    },
-                    changes: host.changes.unwrap_or_default(),
-                    counted: host.counted,
-                    again: host.again,
-                    unauthorized: host.unauthorized,
-                })},
+                        answer: match program {
+                            None => Answer::read(said),
+                            Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
+                        },
+                        changes: host.changes.unwrap_or_default(),
+                        counted: host.counted,
+                        again: host.again,
+                        unauthorized: host.unauthorized,
+                    })
+                }
                 Outcome::Failed { .. } if program.is_some() => Err(crashed("the adapter could not do it")),
                 Outcome::Failed { text, .. } => {
                     let text = self.ground.egress.secrets().scrub_text(&text).unwrap_or(text);

@@ -241,9 +241,7 @@ impl ProxyService {
         // Decoding may have put a reflected credential together.
         let secrets = host.egress.secrets();
         let outcome = match outcome {
-            Outcome::Failed { code, text } => {
-                Outcome::Failed { code, text: secrets.scrub_text(&text).unwrap_or(text) }
-            }
+            Outcome::Failed { code, text } => Outcome::Failed { code, text: secrets.scrub_text(&text).unwrap_or(text) },
             Outcome::Done(payload) => Outcome::Done(secrets.scrub_json(&payload).unwrap_or(payload)),
         };
         match outcome {

@@ -155,7 +155,8 @@ fn mount_that(place: &Place, wanted: impl Fn(&serde_json::Value) -> bool) -> ser
 
 #[test]
 fn a_mount_with_a_network_is_refused_without_namespaces_unless_degraded_and_says_so() {
-    let lines = stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
+    let lines =
+        stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
     for (mode, state, reason, finding) in [
         ("required", "down", "needs a network namespace", "fail"),
         ("degraded", "open", "shares this machine's network", "warn"),

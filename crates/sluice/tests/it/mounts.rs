@@ -335,7 +335,8 @@ fn a_program_reaches_what_was_declared_and_nothing_else() {
 
 #[test]
 fn a_program_with_hosts_has_a_network_of_its_own_with_nothing_in_it_but_the_way_to_them() {
-    let lines = stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
+    let lines =
+        stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
     let scene = Scene::new(&lines, FREE);
     let mount = scene.open("looks");
     let own = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
