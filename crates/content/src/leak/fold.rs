@@ -46,10 +46,13 @@ impl Mapped {
     }
 }
 
-/// The ways of folding that make a difference for this text.
+/// The ways of folding that make a difference for this text: a decoder that finds nothing need not be left out.
 fn ways(text: &[u8]) -> impl Iterator<Item = u8> {
-    let has = |sign: u8, bit: u8| if memchr::memchr(sign, text).is_some() { bit } else { 0 };
-    let present = has(b'%', PERCENT) | has(b'\\', ESCAPES) | has(b'=', QUOTED);
+    let decodes = |sign: u8, bit: u8| {
+        let mut places = memchr::memchr_iter(sign, text);
+        if places.any(|place| decoded(cut(text, place, text.len()), 0).is_some()) { bit } else { 0 }
+    };
+    let present = decodes(b'%', PERCENT) | decodes(b'\\', ESCAPES) | decodes(b'=', QUOTED);
     LEFT_OUT.into_iter().filter(move |left_out| left_out & !present == 0)
 }
 
@@ -140,8 +143,12 @@ fn plain(character: char) -> char {
 
 /// The first piece of a text: its length and what it reads as.
 fn piece(rest: &[u8], left_out: u8) -> (usize, Reads) {
-    let first = at(rest, 0);
-    let decoded = match first {
+    decoded(rest, left_out).unwrap_or((1, Reads::Byte(at(rest, 0))))
+}
+
+/// What stands for something else at the start of a text: its length and what it stands for.
+fn decoded(rest: &[u8], left_out: u8) -> Option<(usize, Reads)> {
+    match at(rest, 0) {
         b'%' if left_out & PERCENT == 0 => unhex(at(rest, 1), at(rest, 2)).map(|byte| (3, Reads::Byte(byte))),
         b'=' if left_out & QUOTED == 0 => match (at(rest, 1), at(rest, 2)) {
             (b'\n', _) => Some((2, Reads::Nothing)),
@@ -152,8 +159,7 @@ fn piece(rest: &[u8], left_out: u8) -> (usize, Reads) {
         b'&' => entity(rest).map(|(length, character)| (length, character.map_or(Reads::Nothing, Reads::Character))),
         0x80.. => character(rest),
         _ => None,
-    };
-    decoded.unwrap_or((1, Reads::Byte(first)))
+    }
 }
 
 fn escape(rest: &[u8]) -> Option<(usize, Reads)> {

@@ -6,11 +6,10 @@
 
 use serde_json::Value;
 
-use super::bytes::{Runs, cut};
+use super::bytes::{Runs, at, cut};
 use super::fold::{any_folding, each_folding};
 use super::live::{LiveSecrets, SHORT};
-use super::pieces::Trail;
-use super::views;
+use super::{sums, views};
 
 /// What stands where a secret stood.
 pub const REMOVED: &str = "[credential removed]";
@@ -83,7 +82,7 @@ impl LiveSecrets {
     fn is_in(&self, text: &[u8], depth: usize) -> bool {
         // Short ones must stand alone, and where blanks are gone nothing does.
         let long = |folded: &[u8]| self.find(folded).iter().any(|seen| seen.end - seen.start >= SHORT);
-        !self.look(text, &mut Trail::default()).is_empty()
+        !self.find(text).is_empty()
             || any_folding(text, long)
             || depth > 0 && opened(text, |inner| self.is_in(inner, depth - 1)).next().is_some()
     }
@@ -108,7 +107,7 @@ fn opened(text: &[u8], is_inside: impl Fn(&[u8]) -> bool) -> impl Iterator<Item 
         if start < until {
             return None;
         }
-        let holds = |token: &[u8]| views::of_token(token).is_some_and(|(_, inner)| is_inside(&inner));
+        let holds = |token: &[u8]| decoded(token).any(|inner| is_inside(&inner));
         if holds(cut(text, start, end)) {
             return Some((start, end));
         }
@@ -116,6 +115,22 @@ fn opened(text: &[u8], is_inside: impl Fn(&[u8]) -> bool) -> impl Iterator<Item 
         // Whatever comes of it: its lines are not put together once more from each of them on.
         until = end;
         holds(&joined).then_some((start, end))
+    })
+}
+
+/// What a token is base64 or hex of, as a whole and in its parts: a name or an address may stand before it. Unlike
+/// [`views::of_token`] any UTF-8 is looked at: between the letters of a secret there can be more of other characters.
+fn decoded(token: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let parts = [&b""[..], b"=.~", b"=.~/"].into_iter().flat_map(move |signs| {
+        let split = token.split(move |byte| signs.contains(byte));
+        split.filter(move |part| part.len() >= LEAST && (signs.is_empty() || part.len() < token.len()))
+    });
+    parts.filter_map(|part| {
+        let is_hex = part.len().is_multiple_of(2) && part.iter().all(u8::is_ascii_hexdigit);
+        let digits = || part.chunks(2).map(|pair| views::unhex(at(pair, 0), at(pair, 1))).collect();
+        let bytes: Vec<u8> = if is_hex { digits() } else { sums::base64(part) }?;
+        // Pictures and programs are no text, and most base64 is one of them.
+        if std::str::from_utf8(&bytes).is_ok() { Some(bytes) } else { views::readable(bytes) }
     })
 }
 
