@@ -1,7 +1,7 @@
 //! Links the program so that a worker's life begins quickly, on Linux with the GNU C library.
 //!
-//! At a fixed address, so that it does not begin with 80,000 corrected pointers (decision 0021), and with the library that
-//! unwinds the stack inside it, so that there is one library less to find, open, map and search (decision 0022).
+//! The library that unwinds the stack is part of the program, so that there is one library less to find, open, map and
+//! search (decision 0022). The program itself can be loaded at any address (decision 0024).
 
 #![expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment what it builds for")]
 
@@ -14,7 +14,6 @@ fn main() {
     if told("CARGO_CFG_TARGET_OS") != "linux" || told("CARGO_CFG_TARGET_ENV") != "gnu" {
         return;
     }
-    println!("cargo::rustc-link-arg-bins=-no-pie");
     // Only where the compiler here is the one that links: another one has its libraries elsewhere.
     if told("HOST") == told("TARGET")
         && let Some(folder) = unwinder_inside(Path::new(&told("OUT_DIR")))

@@ -7,6 +7,7 @@
 mod bytes;
 mod context;
 mod doubt;
+mod fold;
 mod formats;
 mod json;
 mod live;
@@ -15,6 +16,7 @@ mod marks;
 mod own;
 mod personal;
 mod pieces;
+mod scrub;
 mod spoken;
 mod sums;
 mod views;
@@ -27,6 +29,7 @@ use sha2::{Digest as _, Sha256};
 pub use json::parts_of;
 pub use live::{LiveSecrets, SHORT, TOO_SHORT, TooMany};
 pub use own::{BadPattern, check_pattern};
+pub use scrub::REMOVED;
 
 use bytes::cut;
 use marks::{Marks, Place};

@@ -180,6 +180,11 @@ impl Egress {
         !self.scan.outgoing(&outgoing).is_empty()
     }
 
+    /// The secrets of the vault, as far as they are looked for in what leaves and taken out of what comes in.
+    pub(crate) fn secrets(&self) -> Arc<LiveSecrets> {
+        self.scan.live()
+    }
+
     /// The connection of this name.
     #[must_use]
     pub fn connection(&self, name: &ConnectionName) -> Option<Arc<Connection>> {
@@ -293,6 +298,8 @@ impl Egress {
         let credential = match &credential {
             None => None,
             Some((name, placement)) => {
+                // What comes back is looked through for every secret that lives now.
+                self.refresh().await?;
                 let hosts = [target.host().to_owned()];
                 let wanted = Use { capability, connection: &connection.name, hosts: &hosts, by };
                 Some(self.lend(name, placement, &wanted).await?)

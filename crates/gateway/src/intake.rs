@@ -2,10 +2,12 @@
 //!
 //! Takes bytes, the type they claim and where they are from; gives clean text and what was found in it, or words of
 //! ours where the item is withheld. A locked-in worker reads it (`content.clean`); nothing of the gateway does.
-//! Promise: what no worker has read, what a worker did not come back with, and what it reported in an unknown shape is
+//! Secrets of the vault that somebody reflects are taken out before the worker reads it and again from what it gives,
+//! where everything is decoded. Promise: what no worker has read, what a worker did not come back with, and what it reported in an unknown shape is
 //! not given to anybody; what is withheld is on record first; what is shown is remembered in its session first.
 
 mod reader;
+mod reflected;
 mod stub;
 
 use std::sync::{Arc, OnceLock};
@@ -13,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use sluice_content::leak::LiveSecrets;
 use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::Met;
@@ -21,6 +24,7 @@ use sluice_store::{Finding, Observation, Store, StoreError};
 
 pub use self::reader::{Notes, Reader};
 use crate::config::Content;
+use crate::rooms::leak::Scan;
 use crate::services::Work;
 use crate::vault::Vault;
 use crate::workers::{End, Job, Outcome, Workers};
@@ -145,6 +149,8 @@ pub struct Ground {
     pub entropy: Arc<dyn Entropy>,
     /// From which score on something is withheld.
     pub settings: Content,
+    /// Knows the secrets of the vault, none of which may come in.
+    pub scan: Arc<dyn Scan>,
 }
 
 /// The way in of one gateway.
@@ -185,6 +191,12 @@ impl Intake {
         let _the_first_one_stays = self.instead.set(cleaner);
     }
 
+    /// The secrets that nothing which comes in may hold.
+    #[must_use]
+    pub fn secrets(&self) -> Arc<LiveSecrets> {
+        self.ground.scan.live()
+    }
+
     /// Takes in one item. One that is withheld comes back as words of ours.
     ///
     /// # Errors
@@ -198,6 +210,8 @@ impl Intake {
     /// # Errors
     /// When nobody could read it, or what became of it could not be recorded.
     pub async fn take_in_by(&self, item: &Incoming, by: ReadBy) -> Result<Taken, Refusal> {
+        let secrets = self.secrets();
+        let item = &*reflected::without_secrets(item, &secrets);
         let mut seal = [0; 32];
         self.ground.entropy.fill(&mut seal);
         let workers = &self.ground.workers;
@@ -214,6 +228,7 @@ impl Intake {
             Taken::Clean(cleaned) => cleaned,
             refused @ Taken::Refused { .. } => return Ok(refused),
         };
+        reflected::scrub(&mut cleaned, &secrets);
         stub::break_imitations(&mut cleaned);
         let score = thousandths(cleaned.score);
         let threshold = self.ground.settings.threshold_of(&item.service);

@@ -29,7 +29,8 @@ pub enum KindWord {
 }
 
 impl KindWord {
-    const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Inbox];
+    /// Every kind there is.
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Inbox];
 
     /// What every token of this kind starts with.
     #[must_use]

@@ -153,6 +153,7 @@ pub async fn open_on(
         ids: Arc::clone(&world.ids),
         entropy: Arc::clone(&world.entropy),
         settings: config.content.clone(),
+        scan: Arc::clone(&scan),
     }));
     let folder = config.data.join("proxies");
     let ground = Ground::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);

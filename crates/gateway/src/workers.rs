@@ -20,7 +20,7 @@ pub use sluice_sandbox::parent::{
     Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
 };
 pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
-pub use sluice_sandbox::stranger::{Profile, Terms};
+pub use sluice_sandbox::stranger::{Network, Profile, Terms};
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
 use self::kept::{Ended, Kept, Read};
@@ -73,6 +73,29 @@ impl WorkersError {
     }
 }
 
+/// What keeps a program of others from hosts that were not declared for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkIsolation {
+    /// A network namespace of its own, and the filters.
+    Namespace,
+    /// Landlock and seccomp in the machine's own network.
+    FiltersOnly,
+}
+
+/// Why a program of others may have no network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkRefused {
+    /// This gateway starts no workers.
+    #[error("this gateway starts no workers")]
+    Closed,
+    /// The system does not allow namespaces.
+    #[error(
+        "`network` needs a network namespace, and this system does not allow one: allow user namespaces (see \
+         `sluice doctor`), or set `sandbox: degraded` to keep the program to its hosts by filters alone"
+    )]
+    NoNamespaces,
+}
+
 /// The workers of a gateway.
 #[derive(Debug, Default)]
 pub struct Workers(OnceLock<Yard>);
@@ -118,6 +141,20 @@ impl Workers {
     #[must_use]
     pub fn layers(&self) -> Option<(Sandbox, &Layers)> {
         self.0.get().map(|yard| (yard.sandbox, &yard.layers))
+    }
+
+    /// How a program of others that may reach hosts is kept from all others: in a network namespace where the system
+    /// allows one, else by filters alone if the configuration accepts that.
+    ///
+    /// # Errors
+    /// This gateway starts nothing, or there are no namespaces and `sandbox` is `required`.
+    pub fn network_isolation(&self) -> Result<NetworkIsolation, NetworkRefused> {
+        let yard = self.0.get().ok_or(NetworkRefused::Closed)?;
+        match (yard.layers.has(LayerName::Namespaces), yard.sandbox) {
+            (true, _) => Ok(NetworkIsolation::Namespace),
+            (false, Sandbox::Degraded) => Ok(NetworkIsolation::FiltersOnly),
+            (false, Sandbox::Required) => Err(NetworkRefused::NoNamespaces),
+        }
     }
 
     /// Starts a program of others behind the looser profile. It ends with the calling thread.

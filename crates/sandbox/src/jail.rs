@@ -3,6 +3,7 @@
 pub(crate) mod descriptors;
 pub(crate) mod landlock;
 pub(crate) mod limits;
+pub(crate) mod network;
 pub(crate) mod privileges;
 pub(crate) mod root;
 pub(crate) mod seccomp;

@@ -270,7 +270,7 @@ impl Spawner {
             standard: [&self.nothing; 3],
             scratch,
             namespaces: self.namespaces,
-            shares_network: false,
+            network: start::BirthNetwork::Empty,
         });
         born.map_err(NotStarted::Spawn)
     }

@@ -3,13 +3,15 @@
 //! Such programs (interpreters, servers for tools) need to execute things, open libraries and start threads, so a list
 //! of allowed system calls is not for them. [`enter`] is our own program in the role that becomes one: it reads its
 //! [`Terms`], gives up every capability, shuts itself in and executes the other. What holds: no capability and none to
-//! be had, no file but those named and what a system needs to run programs, no network but perhaps one port, no
-//! system calls that reach around this, limits. What does not: `docs/mounts.md` says it. A program that does one job and
+//! be had, no file but those named and what a system needs to run programs, no network but perhaps one port of a
+//! namespace of its own, no system calls that reach around this, limits. What does not: `docs/mounts.md` says it. A program that does one job and
 //! speaks in frames (an adapter of others) is kept more closely: [`Profile::Job`].
 
 use std::ffi::CStr;
 use std::fmt;
 use std::io::{self, Write as _};
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,8 +20,9 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{EXIT_FAULT, exit};
-use crate::jail::{descriptors, limits, privileges, wide};
+use crate::jail::{descriptors, limits, network, privileges, wide};
 use crate::layers::{LayerName, Layers, Mode};
+use crate::protocol::mould::send;
 
 /// The first argument that makes our program become another.
 pub(crate) const ROLE: &CStr = c"stranger";
@@ -40,6 +43,37 @@ pub enum Profile {
     },
 }
 
+/// What a program of others may reach over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Network {
+    /// Nothing: it cannot open a socket.
+    None,
+    /// One loopback port in a network namespace of its own, in which there is nothing else. The listening socket is
+    /// created inside the namespace and handed to the parent: [`crate::parent::stranger::Stranger::listener`].
+    OwnNamespace {
+        /// The port that the program connects to.
+        port: u16,
+    },
+    /// One port of the machine's own network, kept by Landlock and seccomp alone. Refused unless the mode is
+    /// [`Mode::Degraded`].
+    MachinePort {
+        /// The port that the program connects to.
+        port: u16,
+    },
+}
+
+impl Network {
+    /// The only TCP port the program may connect to.
+    #[must_use]
+    pub const fn port(self) -> Option<u16> {
+        match self {
+            Self::None => None,
+            Self::OwnNamespace { port } | Self::MachinePort { port } => Some(port),
+        }
+    }
+}
+
 /// What a program of others is started with, and what it may reach.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,8 +90,8 @@ pub struct Terms {
     pub read: Vec<PathBuf>,
     /// Files and folders it may read and change.
     pub write: Vec<PathBuf>,
-    /// The only TCP port it may connect to; without one it has no network.
-    pub port: Option<u16>,
+    /// What it may reach over the network.
+    pub network: Network,
     /// Memory it may write to, in bytes.
     pub memory: u64,
     /// Largest file it may write, in bytes.
@@ -75,7 +109,7 @@ pub struct Terms {
 impl fmt::Debug for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // SECURITY: the environment holds secrets.
-        f.debug_struct("Terms").field("program", &self.program).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Terms").field("program", &self.program).field("network", &self.network).finish_non_exhaustive()
     }
 }
 
@@ -117,21 +151,21 @@ enum Never {}
 
 fn become_other() -> Result<Never, Failed> {
     let socket = descriptors::frames().map_err(|_| Failed::NoParent)?;
-    let mut stream = std::os::unix::net::UnixStream::from(socket);
+    let stream = std::os::unix::net::UnixStream::from(socket);
     let mut text = Vec::new();
-    io::Read::read_to_end(&mut stream, &mut text).map_err(|_| Failed::Told)?;
+    io::Read::read_to_end(&mut &stream, &mut text).map_err(|_| Failed::Told)?;
     let terms: Terms = serde_json::from_slice(&text).map_err(|_| Failed::Told)?;
-    let (layers, trouble) = lock(&terms);
+    let Locked { layers, trouble, listener } = lock(&terms);
     // A path that is not there leaves a lock open, too: then the path is what is wrong.
     let missing: Vec<LayerName> = match trouble {
         Some(_) => Vec::new(),
-        None => MANDATORY.into_iter().filter(|name| !layers.has(*name)).collect(),
+        None => mandatory(terms.network).filter(|name| !layers.has(*name)).collect(),
     };
     let refused = terms.mode == Mode::Required && !missing.is_empty();
     let trouble = trouble.or_else(|| refused.then(|| "a layer is missing and `sandbox` is `required`".to_owned()));
     let stop = trouble.is_some();
     let said = Said { layers, missing, trouble };
-    say(&mut stream, &said)?;
+    say(&stream, &said, listener.map(OwnedFd::from).as_ref())?;
     if stop {
         return Err(Failed::Told);
     }
@@ -148,18 +182,37 @@ fn become_other() -> Result<Never, Failed> {
         _ => "",
     };
     let why = format!("`{}` cannot be executed: {error}{hint}", terms.program.display());
-    say(&mut stream, &Said { trouble: Some(why), missing: Vec::new(), ..said })?;
+    say(&stream, &Said { trouble: Some(why), missing: Vec::new(), ..said }, None)?;
     Err(Failed::Told)
 }
 
-fn say(stream: &mut std::os::unix::net::UnixStream, said: &Said) -> Result<(), Failed> {
+/// Says one line, and hands the listening socket over beside it. The copy on this side is closed by the caller.
+fn say(mut stream: &std::os::unix::net::UnixStream, said: &Said, listener: Option<&OwnedFd>) -> Result<(), Failed> {
     let mut line = serde_json::to_vec(said).map_err(|_| Failed::Told)?;
     line.push(b'\n');
-    stream.write_all(&line).map_err(|_| Failed::Told)
+    match listener {
+        Some(_) => send(stream.as_fd(), &line, listener).map_err(|_| Failed::Told),
+        None => stream.write_all(&line).map_err(|_| Failed::Told),
+    }
 }
 
-/// The locks, and the first thing that went wrong and is no lock.
-fn lock(terms: &Terms) -> (Layers, Option<String>) {
+/// Layers without which `required` refuses. Landlock and seccomp do not know every way to open a connection, so a
+/// program that may open any needs a network of its own.
+fn mandatory(network: Network) -> impl Iterator<Item = LayerName> {
+    MANDATORY.into_iter().chain(network.port().map(|_| LayerName::Namespaces))
+}
+
+/// How locking in went.
+struct Locked {
+    layers: Layers,
+    /// The first thing that went wrong and is no lock.
+    trouble: Option<String>,
+    /// Listens at the one port of the program's own network.
+    listener: Option<TcpListener>,
+}
+
+/// Puts the locks on.
+fn lock(terms: &Terms) -> Locked {
     let mut layers = Layers::default();
     let mut trouble = None;
     let mut or_trouble = |what: &str, went: io::Result<()>| {
@@ -174,7 +227,15 @@ fn lock(terms: &Terms) -> (Layers, Option<String>) {
     layers.note(LayerName::Descriptors, descriptors::close_others(false));
     layers.note(LayerName::Environment, Ok::<_, String>(format!("{} variables", terms.environment.len())));
     layers.note(LayerName::Limits, limits::set_wide(terms));
-    layers.note(LayerName::Namespaces, terms.namespaces.clone().map(|()| own(terms).to_owned()));
+    layers.note(LayerName::Namespaces, namespaces(terms));
+    // While it still has the capability to set its network up.
+    let listener = match terms.network {
+        Network::OwnNamespace { port } => {
+            let opened = terms.namespaces.clone().map_err(io::Error::other).and_then(|()| network::open(port));
+            opened.map_err(|error| or_trouble("it has no network of its own", Err(error))).ok()
+        }
+        Network::None | Network::MachinePort { .. } => None,
+    };
     layers.note(LayerName::Privileges, privileges::drop_all());
     // After the capabilities are gone: a change of those forgets the signal.
     or_trouble("it would outlive the gateway", set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
@@ -186,12 +247,18 @@ fn lock(terms: &Terms) -> (Layers, Option<String>) {
         }
         Err(error) => layers.note(LayerName::Landlock, Err::<String, _>(error)),
     }
-    layers.note(LayerName::Seccomp, wide::calls(terms.port.is_some(), terms.profile));
-    (layers, trouble)
+    layers.note(LayerName::Seccomp, wide::calls(terms.network.port().is_some(), terms.profile));
+    Locked { layers, trouble, listener }
 }
 
-fn own(terms: &Terms) -> &'static str {
-    if terms.port.is_some() { "own of each kind but the network" } else { "own of each kind" }
+/// How far the namespaces hold. With the machine's own network they count as missing.
+fn namespaces(terms: &Terms) -> Result<String, String> {
+    terms.namespaces.clone()?;
+    match terms.network {
+        Network::None => Ok("own of each kind".to_owned()),
+        Network::OwnNamespace { port } => Ok(format!("own of each kind, with port {port} in the network")),
+        Network::MachinePort { .. } => Err("own of each kind but the network".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -207,7 +274,7 @@ mod tests {
             folder: "/".into(),
             read: Vec::new(),
             write: Vec::new(),
-            port: None,
+            network: Network::None,
             memory: 0,
             file_bytes: 0,
             processes: 0,

@@ -333,6 +333,9 @@ fn look_around(text: &str) -> String {
     }
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").is_ok() || TcpListener::bind("127.0.0.1:0").is_ok();
     seen.insert("socket".into(), json!(socket));
+    let network = std::fs::read_link("/proc/self/ns/net").map(|at| at.display().to_string());
+    seen.insert("network".into(), json!(network.unwrap_or_default()));
+    seen.insert("undeclared host".into(), json!(through_proxy("evil.example")));
     let names: Vec<String> = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
     seen.insert("variables".into(), json!(names));
     seen.insert(
@@ -340,6 +343,19 @@ fn look_around(text: &str) -> String {
         json!(std::process::Command::new("/bin/true").status().is_ok_and(|status| status.success())),
     );
     Value::Object(seen).to_string()
+}
+
+/// What the proxy of the environment says to a host, if there is one.
+fn through_proxy(host: &str) -> String {
+    let proxy = std::env::vars().find(|(name, _)| name == "HTTPS_PROXY").map(|(_, value)| value).unwrap_or_default();
+    let asked = || {
+        let mut line = std::net::TcpStream::connect(proxy.strip_prefix("http://")?).ok()?;
+        write!(line, "CONNECT {host}:443 HTTP/1.1\r\n\r\n").ok()?;
+        let mut first = String::new();
+        BufReader::new(line).read_line(&mut first).ok()?;
+        Some(first.trim().to_owned())
+    };
+    asked().unwrap_or_default()
 }
 
 fn can_read(path: &Path) -> bool {

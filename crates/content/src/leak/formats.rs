@@ -8,6 +8,7 @@ mod ai;
 mod chat;
 mod cloud;
 mod code;
+mod gateway;
 mod money;
 mod shapes;
 mod watch;
@@ -85,9 +86,17 @@ impl Format {
 
 /// Every format there is.
 pub(super) fn all() -> impl Iterator<Item = &'static Format> {
-    [ai::FORMATS, cloud::FORMATS, code::FORMATS, chat::FORMATS, money::FORMATS, watch::FORMATS, shapes::FORMATS]
-        .into_iter()
-        .flatten()
+    let tables = [
+        gateway::FORMATS,
+        ai::FORMATS,
+        cloud::FORMATS,
+        code::FORMATS,
+        chat::FORMATS,
+        money::FORMATS,
+        watch::FORMATS,
+        shapes::FORMATS,
+    ];
+    tables.into_iter().flatten()
 }
 
 /// Vendors whose keys have no mark: their name beside a random value is the mark.

@@ -1,7 +1,7 @@
 //! Live secrets: what the vault holds, in every dress it may leave in.
 //!
 //! Takes the secrets of the vault with their ids; finds them raw, in base64 (three alignments, both
-//! alphabets), hex, percent, JSON escapes, quoted-printable, UTF-16 and reversed. Promise: neither the
+//! alphabets), hex, percent, JSON escapes, quoted-printable, UTF-16, reversed and folded. Promise: neither the
 //! secrets nor their forms can be printed, and a hit names the id of the secret and the form, nothing else.
 
 use std::fmt;
@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use super::bytes::{at, before, is_alnum};
+use super::fold::any_folding;
 use super::pieces::{Pieces, Trail, squeezed};
 
 /// Shorter secrets are matched only as they are and only as a whole word: encoded, they would be found by chance.
@@ -152,7 +153,7 @@ impl LiveSecrets {
             .filter_map(|(secret, form, end)| self.ids.get(secret).map(|secret| Seen { secret, form, start: 0, end }))
     }
 
-    fn find<'a>(&'a self, text: &[u8]) -> Vec<Seen<'a>> {
+    pub(super) fn find<'a>(&'a self, text: &[u8]) -> Vec<Seen<'a>> {
         let mut found = Vec::new();
         let Some(search) = &self.search else { return found };
         let mut next = 0;
@@ -237,6 +238,13 @@ fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         forms.push(("utf-16", text.encode_utf16().flat_map(u16::to_be_bytes).collect()));
     }
     forms.push(("reversed", secret.iter().rev().copied().collect()));
+    any_folding(secret, |folded| {
+        if folded.len() >= SHORT {
+            forms.push(("folded", folded.to_vec()));
+            forms.push(("folded", folded.iter().rev().copied().collect()));
+        }
+        false
+    });
     let mut seen = std::collections::BTreeSet::new();
     forms.retain(|(_, form)| form.len() >= TOO_SHORT && seen.insert(form.clone()));
     forms

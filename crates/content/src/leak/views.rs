@@ -100,7 +100,7 @@ pub(super) fn readable(bytes: Vec<u8>) -> Option<Vec<u8>> {
     (bytes.len() >= 8 && strange * 8 <= bytes.len()).then_some(bytes)
 }
 
-fn unhex(high: u8, low: u8) -> Option<u8> {
+pub(super) fn unhex(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
 }
@@ -140,45 +140,48 @@ fn escapes(text: &[u8]) -> Option<Vec<u8>> {
 
 fn entities(text: &[u8]) -> Option<Vec<u8>> {
     replaced(text, b'&', |rest| {
-        let end = memchr::memchr(b';', cut(rest, 0, 12))?;
-        let name = cut(rest, 1, end);
-        let character = match name {
-            b"amp" => '&',
-            b"lt" => '<',
-            b"gt" => '>',
-            b"quot" => '"',
-            b"apos" => '\'',
-            b"nbsp" => ' ',
-            b"colon" => ':',
-            b"equals" => '=',
-            b"lowbar" => '_',
-            b"hyphen" | b"dash" => '-',
-            b"period" => '.',
-            b"sol" => '/',
-            b"plus" => '+',
-            b"commat" => '@',
-            b"shy" | b"zwj" | b"zwnj" => return Some((end + 1, Vec::new())),
-            _ => {
-                let number = std::str::from_utf8(name.strip_prefix(b"#")?).ok()?;
-                let number = match number.strip_prefix(['x', 'X']) {
-                    Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                    None => number.parse().ok()?,
-                };
-                char::from_u32(number)?
-            }
-        };
-        Some((end + 1, character.to_string().into_bytes()))
+        let (length, character) = entity(rest)?;
+        Some((length, character.map(|character| character.to_string().into_bytes()).unwrap_or_default()))
     })
 }
 
-/// Without characters nobody sees, full-width letters as plain ones.
-fn visible(text: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(text).ok()?;
-    let mut changed = false;
-    let mut out = Vec::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\0'
+/// The entity at the start of a text: its length and the character it stands for, if that can be seen.
+pub(super) fn entity(rest: &[u8]) -> Option<(usize, Option<char>)> {
+    let end = memchr::memchr(b';', cut(rest, 0, 12))?;
+    let name = cut(rest, 1, end);
+    let character = match name {
+        b"amp" => '&',
+        b"lt" => '<',
+        b"gt" => '>',
+        b"quot" => '"',
+        b"apos" => '\'',
+        b"nbsp" => ' ',
+        b"colon" => ':',
+        b"equals" => '=',
+        b"lowbar" => '_',
+        b"hyphen" | b"dash" => '-',
+        b"period" => '.',
+        b"sol" => '/',
+        b"plus" => '+',
+        b"commat" => '@',
+        b"shy" | b"zwj" | b"zwnj" => return Some((end + 1, None)),
+        _ => {
+            let number = std::str::from_utf8(name.strip_prefix(b"#")?).ok()?;
+            let number = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
+                None => number.parse().ok()?,
+            };
+            char::from_u32(number)?
+        }
+    };
+    Some((end + 1, Some(character)))
+}
+
+/// Characters that take up no room.
+pub(super) const fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\0'
             | '\u{AD}'
             | '\u{34F}'
             | '\u{61C}'
@@ -189,7 +192,18 @@ fn visible(text: &[u8]) -> Option<Vec<u8>> {
             | '\u{2066}'..='\u{206F}'
             | '\u{FE00}'..='\u{FE0F}'
             | '\u{FEFF}'
-            | '\u{E0100}'..='\u{E01EF}' => {
+            | '\u{E0100}'..='\u{E01EF}'
+    )
+}
+
+/// Without characters nobody sees, full-width letters as plain ones.
+fn visible(text: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut changed = false;
+    let mut out = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            invisible if is_invisible(invisible) => {
                 changed = true;
             }
             '\u{FF01}'..='\u{FF5E}' => {

@@ -10,6 +10,9 @@ section! {
     Limits at "limits" {
         /// Connections at once.
         connections: u32 = 512; within 1..=100_000,
+        /// Connections at once of one peer: an IPv4 address, or a /64 network of IPv6. The peer is whoever connects to the
+        /// gateway, so behind a reverse proxy set it as high as `connections`.
+        connections_per_peer: u32 = 384; within 1..=100_000,
         /// Largest body of a request.
         body: Size = Size::from_kib(1024); within Size::from_kib(1)..=Size::from_kib(64 * 1024),
         /// Largest head of a request: its line and headers.
@@ -20,6 +23,8 @@ section! {
         head_timeout: Span = Span::from_secs(10); within Span::from_millis(100)..=Span::from_mins(5),
         /// How long the body of a request may take to arrive.
         body_timeout: Span = Span::from_secs(30); within Span::from_millis(100)..=Span::from_mins(10),
+        /// How long a client may take to receive what was written for it. Then its connection is closed.
+        write_timeout: Span = Span::from_secs(20); within Span::from_millis(100)..=Span::from_mins(10),
         /// How long a request may take altogether. Waiting for a person is not part of it.
         request_timeout: Span = Span::from_secs(60); within Span::from_secs(1)..=Span::from_hours(1),
         /// Streams of events at once.

@@ -15,7 +15,7 @@ use sluice_core::{Tier, hex, json};
 
 use super::manifest::{Manifest, Reach, Step};
 use crate::config::{AdapterProgram, skeleton};
-use crate::workers::{Limits, Mode, Profile, Terms};
+use crate::workers::{Limits, Mode, Network, Profile, Terms};
 
 /// Longest description an adapter may give of itself, as canonical JSON.
 const LONGEST: usize = 64 << 10;
@@ -57,7 +57,7 @@ pub(super) fn terms(program: &AdapterProgram, limits: &Limits) -> Terms {
         folder: PathBuf::from("/"),
         read: program.read.clone(),
         write: Vec::new(),
-        port: None,
+        network: Network::None,
         memory: limits.memory,
         file_bytes: 0,
         processes: 64,

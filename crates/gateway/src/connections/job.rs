@@ -198,18 +198,24 @@ impl Connections {
         };
         match end {
             End::Clean(done) => match done.report.outcome {
-                Outcome::Done(said) => Ok(Given {
-                    answer: match program {
-                        None => Answer::read(said),
-                        Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
-                    },
-                    changes: host.changes.unwrap_or_default(),
-                    counted: host.counted,
-                    again: host.again,
-                    unauthorized: host.unauthorized,
-                }),
+                Outcome::Done(said) => {
+                    let said = self.ground.egress.secrets().scrub_json(&said).unwrap_or(said);
+                    Ok(Given {
+                        answer: match program {
+                            None => Answer::read(said),
+                            Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
+                        },
+                        changes: host.changes.unwrap_or_default(),
+                        counted: host.counted,
+                        again: host.again,
+                        unauthorized: host.unauthorized,
+                    })
+                }
                 Outcome::Failed { .. } if program.is_some() => Err(crashed("the adapter could not do it")),
-                Outcome::Failed { text, .. } => Err(crashed(&text)),
+                Outcome::Failed { text, .. } => {
+                    let text = self.ground.egress.secrets().scrub_text(&text).unwrap_or(text);
+                    Err(crashed(&text))
+                }
             },
             End::Crashed(crash) => {
                 tracing::warn!(connection = %name, cause = ?crash.cause, "a worker of {name} did not end well");
@@ -283,7 +289,11 @@ impl Host for JobHost {
 
     fn item(&mut self, item: Item) -> Result<(), Cause> {
         let changes = self.changes.as_mut().ok_or(Cause::MalformedFrame)?;
-        match handed(item.payload, item.attachments).ok_or(Cause::MalformedFrame)? {
+        // Decoding may have put a reflected credential together.
+        let secrets = self.egress.secrets();
+        let payload = secrets.scrub_json(&item.payload).unwrap_or(item.payload);
+        let contents = item.attachments.into_iter().map(|bytes| secrets.scrub(&bytes).unwrap_or(bytes)).collect();
+        match handed(payload, contents).ok_or(Cause::MalformedFrame)? {
             Handed::Opening(id) => self.opening = Some(id),
             Handed::Change(change, contents) => {
                 changes.push(change);

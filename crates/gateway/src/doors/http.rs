@@ -2,8 +2,8 @@
 //!
 //! Takes bytes within limits of size, number and time; gives the answer of one route of the table
 //! ([`routes::all`]). Promise: a foreign host or origin, a wrong kind of credential, a body too large or
-//! too slow never reach a handler; every no is a problem document with a stable code; the stop lane has a
-//! listener, connections and a thread of its own.
+//! too slow never reach a handler; a client that does not read its answers is disconnected; every no is a problem
+//! document with a stable code; the stop lane has a listener, connections and a thread of its own.
 
 mod agents;
 mod approvals;
@@ -17,6 +17,7 @@ mod gate;
 mod holds;
 mod mounts;
 pub mod openapi;
+mod pace;
 mod policy;
 mod proxies;
 mod record;
@@ -55,6 +56,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use self::crowd::{Busy, Crowd};
+use self::pace::{Backlog, Paced};
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
 use crate::config::Size;
@@ -127,7 +129,8 @@ impl Door {
 
 /// Serves a listener until told to stop; then lets requests under way finish.
 pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAcceptor>, mut stop: watch::Receiver<bool>) {
-    let mut crowd = Crowd::new(door.lane, door.most_connections());
+    let of_a_peer = door.gw.config.limits.connections_per_peer as usize;
+    let mut crowd = Crowd::new(door.lane, door.most_connections(), of_a_peer);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -136,7 +139,7 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
         };
         while connections.try_join_next().is_some() {}
         let Ok((stream, peer)) = accepted else { continue };
-        let Some(place) = crowd.place().await else {
+        let Some(place) = crowd.place(peer.ip()).await else {
             // Told why, instead of waiting in a queue that may never move.
             connections.spawn(turn_away(stream));
             continue;
@@ -144,28 +147,35 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
         // Small answers leave at once.
         let _ignored = stream.set_nodelay(true);
         let (door, tls, stop) = (Arc::clone(&door), tls.clone(), stop.clone());
-        let busy = Busy::default();
-        let at_work = busy.clone();
+        let (busy, backlog) = (Busy::default(), Backlog::default());
+        let connected = Connected { peer, busy: busy.clone(), backlog: backlog.clone() };
         let task = connections.spawn(async move {
             match tls {
                 Some(tls) => {
                     let head = door.gw.config.limits.head_timeout.as_duration();
                     if let Ok(Ok(stream)) = timeout(head, tls.accept(stream)).await {
-                        talk(door, stream, peer, stop, at_work).await;
+                        talk(door, stream, connected, stop).await;
                     }
                 }
-                None => talk(door, stream, peer, stop, at_work).await,
+                None => talk(door, stream, connected, stop).await,
             }
             drop(place);
         });
-        crowd.entered(task, busy);
+        crowd.entered(task, busy, backlog, peer.ip());
     }
     let patience = Span::from_secs(10).as_duration();
     let _cut = timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
 }
 
+/// What the listener knows of a connection.
+struct Connected {
+    peer: SocketAddr,
+    busy: Busy,
+    backlog: Backlog,
+}
+
 /// One connection, from its first request to its last.
-async fn talk<S>(door: Arc<Door>, stream: S, peer: SocketAddr, mut stop: watch::Receiver<bool>, busy: Busy)
+async fn talk<S>(door: Arc<Door>, stream: S, connected: Connected, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -177,11 +187,13 @@ where
         .max_headers(limits.headers as usize)
         .max_buf_size(bytes(limits.head))
         .keep_alive(true);
+    let Connected { peer, busy, backlog } = connected;
+    let stream = Paced::new(stream, limits.write_timeout, backlog.clone());
     let served = Arc::clone(&door);
     let service = service_fn(move |request| {
-        let (door, at_work) = (Arc::clone(&served), busy.begin());
+        let (door, at_work, behind) = (Arc::clone(&served), busy.begin(), backlog.since().is_some());
         async move {
-            let answered = answer(&door, request, peer).await;
+            let answered = if behind { too_far_ahead(&door) } else { answer(&door, request, peer).await };
             drop(at_work);
             Ok::<_, Infallible>(answered)
         }
@@ -201,6 +213,16 @@ where
             }
         }
     }
+}
+
+/// The answer to a request whose sender has not taken the answers before it: no more is done for it, and the connection
+/// is closed.
+fn too_far_ahead(door: &Door) -> Response<Body> {
+    let id = RequestId::mint(door.gw.ids.as_ref());
+    let no = No::saying(Code::DoorOverloaded, "earlier answers on this connection were not read");
+    let mut response = Reply::refuse(no, id).into_response(id);
+    response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
+    response
 }
 
 /// One request: to its handler and back.

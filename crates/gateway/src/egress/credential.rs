@@ -1,12 +1,14 @@
 //! Credentials on their way out, and kept from coming back.
 //!
 //! Takes a secret and where it goes; gives the header or query pair that carries it, and removes it from answers
-//! that reflect it, in every usual spelling. Promise: what an agent or worker is shown holds no spelling of it.
+//! that reflect it: in every usual spelling, decoded and folded ([`LiveSecrets::scrub`]). Promise: what an agent or worker
+//! is shown holds no spelling of it.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use http::{HeaderName, HeaderValue};
+use sluice_content::leak::LiveSecrets;
 use zeroize::Zeroizing;
 
 use super::headers::is_ours;
@@ -81,6 +83,8 @@ pub struct Credential {
     placement: Placement,
     secret: Secret,
     needles: AhoCorasick,
+    /// The same secret, to be found under escapes and between characters that nobody sees.
+    live: LiveSecrets,
 }
 
 /// What is added to a request.
@@ -105,7 +109,9 @@ impl Credential {
             return Err(EgressNo::Header(format!("the header `{name}` is set by the gateway alone")));
         }
         let needles = needles(&secret, &placement)?;
-        Ok(Self { placement, secret, needles })
+        let live = parts(&secret, &placement).into_iter().map(|part| ("credential", part));
+        let live = LiveSecrets::new(live).map_err(|_| too_long())?;
+        Ok(Self { placement, secret, needles, live })
     }
 
     pub(super) fn added(&self) -> Result<Added, EgressNo> {
@@ -143,6 +149,14 @@ impl Credential {
     /// Removes every spelling of the secret. Gives nothing where there was none.
     #[must_use]
     pub fn scrub(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        match self.replaced(bytes) {
+            Some(clean) => Some(self.live.scrub(&clean).unwrap_or(clean)),
+            None => self.live.scrub(bytes),
+        }
+    }
+
+    /// Without the spellings that can be looked for as they are.
+    fn replaced(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if !self.needles.is_match(bytes) {
             return None;
         }
@@ -157,7 +171,6 @@ impl Credential {
 
 /// All spellings: raw, base64 (three alignments, both alphabets), hex, percent, JSON, UTF-16.
 fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, EgressNo> {
-    let raw = secret.expose();
     let mut all: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |spelling: Vec<u8>| {
         // What is this short would be found everywhere; the vault takes no secret that short.
@@ -165,14 +178,8 @@ fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, Egress
             all.push(Zeroizing::new(spelling));
         }
     };
-    // A pair goes out as base64, so that what comes back may be base64 of that.
-    let encoded = Zeroizing::new(STANDARD.encode(raw));
-    let mut parts = vec![raw];
-    if *placement == Placement::Basic {
-        parts.extend(raw.splitn(2, |b| *b == b':').nth(1));
-        parts.push(encoded.as_bytes());
-    }
-    for part in parts {
+    let parts = parts(secret, placement);
+    for part in parts.iter().map(|part| part.as_slice()) {
         add(part.to_vec());
         for shift in 0..3 {
             add(aligned(part, shift, &STANDARD_NO_PAD));
@@ -198,7 +205,23 @@ fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, Egress
     }
     let spellings: Vec<&[u8]> = all.iter().map(|spelling| spelling.as_slice()).collect();
     let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
-    built.map_err(|_| EgressNo::Vault(VaultError::Wrong("the secret is too long to be sent".into())))
+    built.map_err(|_| too_long())
+}
+
+fn too_long() -> EgressNo {
+    EgressNo::Vault(VaultError::Wrong("the secret is too long to be sent".into()))
+}
+
+/// What must not come back: the secret; of a pair also the password, and the base64 it goes out as, so that base64 of
+/// that is found too.
+fn parts(secret: &Secret, placement: &Placement) -> Vec<Zeroizing<Vec<u8>>> {
+    let raw = secret.expose();
+    let mut parts = vec![Zeroizing::new(raw.to_vec())];
+    if *placement == Placement::Basic {
+        parts.extend(raw.splitn(2, |b| *b == b':').nth(1).map(|password| Zeroizing::new(password.to_vec())));
+        parts.push(Zeroizing::new(STANDARD.encode(raw).into_bytes()));
+    }
+    parts
 }
 
 /// What base64 makes of these bytes after `shift` others: the characters that only they decide.

@@ -4,6 +4,7 @@
 //! and nothing of ours, a folder of its own, and it is dead when this is dropped or the gateway ends.
 
 use std::fs::DirBuilder;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use super::Ground;
 use crate::config::{EnvValue, Mount, MountProgram};
 use crate::vault::Use;
-use crate::workers::{Cancel, Layers, Mode, Profile, Stranger, Terms, Workers};
+use crate::workers::{Cancel, Layers, Mode, Network, Profile, Stranger, Terms, Workers};
 
 /// Where commands without a path are looked for, and what programs find there.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -39,6 +40,8 @@ pub(super) struct Pipes {
     pub(super) input: pipe::Sender,
     pub(super) output: pipe::Receiver,
     pub(super) error: pipe::Receiver,
+    /// Listens at the one port of its own network namespace, if it has one.
+    pub(super) listener: Option<OwnedFd>,
 }
 
 impl Drop for Child {
@@ -79,8 +82,8 @@ pub(super) async fn start(
         let _alive = alive;
         match workers.stranger(terms) {
             Ok(mut stranger) => {
-                let parts =
-                    (stranger.layers.clone(), stranger.input.take(), stranger.output.take(), stranger.error.take());
+                let pipes = (stranger.input.take(), stranger.output.take(), stranger.error.take());
+                let parts = (stranger.layers.clone(), pipes, stranger.listener.take());
                 if tell.send(Ok(parts)).is_ok() {
                     Stranger::wait(stranger, &watched);
                 }
@@ -89,7 +92,7 @@ pub(super) async fn start(
         }
     });
     begun.map_err(|error| format!("no thread for it: {error}"))?;
-    let (layers, input, output, error) = told.await.map_err(|_| "it was not started".to_owned())??;
+    let (layers, (input, output, error), listener) = told.await.map_err(|_| "it was not started".to_owned())??;
     let child = Child { cancel, layers };
     let (Some(input), Some(output), Some(error)) = (input, output, error) else {
         return Err("it has no pipes".into());
@@ -99,16 +102,17 @@ pub(super) async fn start(
         input: pipe::Sender::from_owned_fd(input).map_err(broken)?,
         output: pipe::Receiver::from_owned_fd(output).map_err(broken)?,
         error: pipe::Receiver::from_owned_fd(error).map_err(broken)?,
+        listener,
     };
     Ok((child, pipes))
 }
 
-/// What a program is started with. `port` is where it finds the hosts it may reach.
+/// What a program is started with. `network` says where it finds the hosts it may reach.
 pub(super) async fn terms(
     ground: &Ground,
     mount: &Mount,
     program: &MountProgram,
-    port: Option<u16>,
+    network: Network,
 ) -> Result<Terms, String> {
     let own = ground.folder.join(&mount.name);
     let (home, temp) = (own.join("home"), own.join("tmp"));
@@ -123,7 +127,7 @@ pub(super) async fn terms(
         ("TMPDIR".to_owned(), text(&temp)),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
-    if let Some(port) = port {
+    if let Some(port) = network.port() {
         let hatch = format!("http://127.0.0.1:{port}");
         for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
             environment.push((name.to_owned(), hatch.clone()));
@@ -146,7 +150,7 @@ pub(super) async fn terms(
         folder: program.folder.clone().unwrap_or(home),
         read: program.read.clone(),
         write,
-        port,
+        network,
         memory: program.memory.as_bytes(),
         file_bytes: FILE_BYTES,
         processes: PROCESSES,

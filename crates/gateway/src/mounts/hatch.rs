@@ -1,10 +1,13 @@
 //! The one port a program of others may connect to: a door to the hosts that were declared, and to no others.
 //!
+//! The port is inside the program's own network namespace, where there is nothing else. In a degraded gateway without
+//! namespaces it is a port of this machine, and filters keep the program from the others.
 //! Takes `CONNECT host:443` from a program; gives a line to that host. What passes is encrypted between the program and
 //! the host, so nothing is looked at; which host is. Promise: no host that was not named, no other port, no address that
 //! is not public unless it was opened, and no line at all while the mount is frozen.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +22,7 @@ use crate::config::MountProgram;
 use crate::egress::HostPattern;
 use crate::egress::ssrf::{Net, all_reachable};
 use crate::standstill::Standstill;
+use crate::workers::{Network, NetworkIsolation, Workers};
 
 /// Longest head of a request.
 const HEAD: usize = 8 << 10;
@@ -45,19 +49,78 @@ impl Reach {
     }
 }
 
-/// Opens the hatch. Gives its port; it is shut when `beside` is dropped.
-pub(super) async fn open(
-    program: &MountProgram,
-    (standstill, service): (&Arc<Standstill>, ServiceName),
-    beside: &mut JoinSet<()>,
-) -> Result<u16, String> {
-    let (hosts, opened) = (program.network.clone(), program.allow_addresses.clone());
-    let reach = Reach { hosts, opened, standstill: Arc::clone(standstill), service };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-    let listener = listener.map_err(|error| format!("there is no way to its hosts: {error}"))?;
-    let port = listener.local_addr().map_err(|error| error.to_string())?.port();
-    beside.spawn(serve(listener, Arc::new(reach)));
-    Ok(port)
+/// The port inside a network namespace. Nothing else listens there, so it is always free; 3128 is what proxies use.
+const NAMESPACE_PORT: u16 = 3128;
+
+/// Where a program finds its hosts, decided before it is started.
+#[derive(Debug)]
+pub(super) enum Hatch {
+    /// It was declared without hosts.
+    Closed,
+    /// In a network namespace that is made with the program, and the listening socket with it.
+    InNamespace,
+    /// At a port of this machine.
+    OnMachine(TcpListener, u16),
+}
+
+impl Hatch {
+    /// Decides where the hatch of a program is.
+    ///
+    /// # Errors
+    /// The program may have no network on this system, for the reason given.
+    pub(super) async fn plan(program: &MountProgram, workers: &Workers) -> Result<Self, String> {
+        if program.network.is_empty() {
+            return Ok(Self::Closed);
+        }
+        match workers.network_isolation().map_err(|refused| refused.to_string())? {
+            NetworkIsolation::Namespace => Ok(Self::InNamespace),
+            NetworkIsolation::FiltersOnly => {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(no_way)?;
+                let port = listener.local_addr().map_err(no_way)?.port();
+                Ok(Self::OnMachine(listener, port))
+            }
+        }
+    }
+
+    /// What the program may reach.
+    pub(super) const fn network(&self) -> Network {
+        match self {
+            Self::Closed => Network::None,
+            Self::InNamespace => Network::OwnNamespace { port: NAMESPACE_PORT },
+            Self::OnMachine(_, port) => Network::MachinePort { port: *port },
+        }
+    }
+
+    /// Serves the hatch of a program that runs, with the listening socket the program was started with. It is shut when
+    /// `beside` is dropped.
+    ///
+    /// # Errors
+    /// There is no listening socket, or it cannot be used.
+    pub(super) fn open(
+        self,
+        program: &MountProgram,
+        handed: Option<OwnedFd>,
+        (standstill, service): (&Arc<Standstill>, ServiceName),
+        beside: &mut JoinSet<()>,
+    ) -> Result<(), String> {
+        let listener = match self {
+            Self::Closed => return Ok(()),
+            Self::OnMachine(listener, _) => listener,
+            Self::InNamespace => {
+                let listener = std::net::TcpListener::from(handed.ok_or("there is no way to its hosts")?);
+                listener.set_nonblocking(true).map_err(no_way)?;
+                TcpListener::from_std(listener).map_err(no_way)?
+            }
+        };
+        let (hosts, opened) = (program.network.clone(), program.allow_addresses.clone());
+        let reach = Reach { hosts, opened, standstill: Arc::clone(standstill), service };
+        beside.spawn(serve(listener, Arc::new(reach)));
+        Ok(())
+    }
+}
+
+fn no_way(error: std::io::Error) -> String {
+    format!("there is no way to its hosts: {error}")
 }
 
 async fn serve(listener: TcpListener, reach: Arc<Reach>) {

@@ -28,14 +28,16 @@ use tokio::time::timeout;
 use super::answer::{self, Look};
 use super::child::{self, Alive, Child};
 use super::guest::{Era, Guest};
+use super::hatch::Hatch;
 use super::http::{Asking, Http};
 use super::service::{MountService, Phase};
+use super::service_name;
 use super::tools::{self, Listed};
 use super::wire::{Line, Watch};
-use super::{hatch, service_name};
 use crate::Gateway;
 use crate::config::{MountAddress, Way};
 use crate::loops::tick;
+use crate::workers::LayerName;
 
 /// Pauses before a server is started again, in seconds; the last one for ever after.
 const PAUSES: [u64; 7] = [1, 2, 4, 8, 16, 32, 60];
@@ -50,6 +52,8 @@ const WORDS: usize = 4 << 10;
 const QUIET: Span = Span::from_mins(2);
 /// How long the end of a program is waited for.
 const BURIED: Duration = Duration::from_secs(5);
+/// What is said of a program with hosts that has no network namespace.
+const SHARES_NETWORK: &str = "degraded: it shares this machine's network, and filters alone keep it to its hosts";
 /// People are told when a server was started so often in a row and did not stay.
 const TOLD: usize = 3;
 
@@ -161,6 +165,9 @@ async fn live(gw: &Gateway, service: &Arc<MountService>) -> String {
         let never = ["empty_root", "dumpable"];
         condition.missing_layers =
             missing.iter().map(ToString::to_string).filter(|name| !never.contains(&name.as_str())).collect();
+        let networked = matches!(&service.mount().way, Way::Program(program) if !program.network.is_empty());
+        let shares = networked && missing.contains(&LayerName::Namespaces);
+        condition.caveat = shares.then(|| SHARES_NETWORK.to_owned());
     });
     let listening = child.is_some() && service.era() == Era::Stateless;
     let _listening = if listening { listen(&peer).await } else { None };
@@ -206,7 +213,7 @@ async fn tend(gw: &Gateway, service: &Arc<MountService>, peer: &Peer<RoleClient>
             return why;
         }
         service.connect(Some(peer.clone()));
-        service.enter(Phase::Open, None);
+        service.enter(Phase::Open, service.condition().caveat);
         looked(service);
         gw.events.wrote();
         let wanted = wait(&service.again, mount.recheck.as_duration());
@@ -295,17 +302,13 @@ async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<
     let mut beside = JoinSet::new();
     match &mount.way {
         Way::Program(program) => {
-            let port = match program.network.is_empty() {
-                true => None,
-                false => {
-                    let name = service_name(&mount.name).ok_or_else(|| never("it has no name".to_owned()))?;
-                    Some(hatch::open(program, (&gw.standstill, name), &mut beside).await.map_err(never)?)
-                }
-            };
-            let terms = child::terms(ground, mount, program, port).await.map_err(never)?;
+            let hatch = Hatch::plan(program, &ground.workers).await.map_err(never)?;
+            let terms = child::terms(ground, mount, program, hatch.network()).await.map_err(never)?;
             let alive = Alive::new(&service.programs);
             let started = child::start(Arc::clone(&ground.workers), &mount.name, terms, alive).await;
             let (child, pipes) = started.map_err(never)?;
+            let name = service_name(&mount.name).ok_or_else(|| never("it has no name".to_owned()))?;
+            hatch.open(program, pipes.listener, (&gw.standstill, name), &mut beside).map_err(never)?;
             beside.spawn(overhear(Arc::clone(service), pipes.error));
             let line = Line::new(pipes.output, pipes.input, Arc::clone(&watch));
             let running = shake(line, &watch, era).await?;
@@ -360,6 +363,7 @@ async fn overhear(service: Arc<MountService>, from: pipe::Receiver) {
             Ok(0) => return,
             Ok(count) => {
                 let said = String::from_utf8_lossy(piece.get(..count).unwrap_or_default()).into_owned();
+                let said = service.ground().intake.secrets().scrub_text(&said).unwrap_or(said);
                 service.change(|condition| {
                     condition.last_words.push_str(&said);
                     let over = condition.last_words.len().saturating_sub(WORDS);
@@ -393,7 +397,9 @@ async fn list(peer: &Peer<RoleClient>, service: &MountService, watch: &Watch) ->
             return Err(not_listed());
         };
         // SECURITY: not what the library made of them: a pin of less than the server said would miss a change.
-        found.extend(watch.listed(&request).ok_or_else(not_listed)?);
+        let secrets = service.ground().intake.secrets();
+        let listed = watch.listed(&request).ok_or_else(not_listed)?;
+        found.extend(listed.into_iter().map(|tool| secrets.scrub_json(&tool).unwrap_or(tool)));
         if found.len() > most {
             return Err(format!("it has more than {most} tools"));
         }

@@ -58,8 +58,10 @@ pub struct Condition {
     pub phase: Phase,
     /// Since when.
     pub since: Timestamp,
-    /// Why it is not open, or why it ended last.
+    /// Why it is not open, or why it ended last; while it is open, what it does without.
     pub reason: Option<String>,
+    /// What a program that runs does without, if people have to know.
+    pub caveat: Option<String>,
     /// What the server calls itself, with its version, and the revision spoken.
     pub server: Option<(String, String)>,
     /// How often it was started again.
@@ -141,6 +143,7 @@ impl MountService {
             restarts: 0,
             refused_requests: 0,
             missing_layers: Vec::new(),
+            caveat: None,
             refused: Vec::new(),
             last_words: String::new(),
         };

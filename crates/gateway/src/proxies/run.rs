@@ -244,6 +244,12 @@ impl ProxyService {
     /// What a worker that left in order says. It is held against the schema once more: its word counts for nothing.
     fn judge(&self, errand: &Errand, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Judged) {
         let refused = |code: Code, text: &str| Err(Refusal::new(code).with_text(text));
+        // Decoding may have put a reflected credential together.
+        let secrets = host.egress.secrets();
+        let outcome = match outcome {
+            Outcome::Failed { code, text } => Outcome::Failed { code, text: secrets.scrub_text(&text).unwrap_or(text) },
+            Outcome::Done(payload) => Outcome::Done(secrets.scrub_json(&payload).unwrap_or(payload)),
+        };
         match outcome {
             Outcome::Failed { code, text } => match (code.as_str(), &host.refused) {
                 ("proxy.auth", _) => (Some(Cause::AuthFailure), refused(Code::ExecuteReconnect, &text)),

@@ -4,6 +4,8 @@
 //! people asks a person. Promise: the record, the alert and the answer get pattern ids, lengths and hashes,
 //! never the content.
 
+use std::sync::Arc;
+
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use sluice_content::leak::{Finding, LiveSecrets, NoScanner, Part, Report, Scanner, Scope, Settings, Weight, parts_of};
@@ -30,6 +32,11 @@ pub trait Scan: Send + Sync {
 
     /// The vault has changed: from now on these secrets are looked for.
     fn now_live(&self, secrets: LiveSecrets);
+
+    /// The secrets that are looked for now: what comes in must not hold them either.
+    fn live(&self) -> Arc<LiveSecrets> {
+        Arc::default()
+    }
 
     /// The ids of the patterns found in a request as it would leave, before any credential is added to it.
     fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
@@ -63,12 +70,15 @@ impl std::fmt::Debug for Outgoing<'_> {
     }
 }
 
-impl<T: Scan + ?Sized> Scan for std::sync::Arc<T> {
+impl<T: Scan + ?Sized> Scan for Arc<T> {
     fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report {
         (**self).scan(parts, scope)
     }
     fn now_live(&self, secrets: LiveSecrets) {
         (**self).now_live(secrets);
+    }
+    fn live(&self) -> Arc<LiveSecrets> {
+        (**self).live()
     }
     fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
         (**self).outgoing(request)
@@ -118,6 +128,10 @@ impl Scan for Patterns {
 
     fn now_live(&self, secrets: LiveSecrets) {
         self.live.store(secrets.into());
+    }
+
+    fn live(&self) -> Arc<LiveSecrets> {
+        self.live.load_full()
     }
 }
 

@@ -72,11 +72,24 @@ impl Network {
             Some(named) => self.egress.request_with(&connection, Some(named), (capability, by), request).await,
             None => self.egress.request(&connection, capability, by, request).await,
         };
-        let answer = answered.map_err(|no| no.trouble(read))?;
+        let answer = self.without_secrets(answered.map_err(|no| no.trouble(read))?);
         let took = self.clock.since_boot().as_millis().saturating_sub(started.as_millis());
         let receipt = format!("{} {}", answer.status, target.host());
         let result = self.shown(hold, &answer, (&target, &asked), took).await;
         Ok(Performed { receipt, result, after: None, undo_until: None })
+    }
+
+    /// An answer whose headers and address hold no secret of the vault, whichever request carried it. Its body passes the
+    /// intake, which sees to the same.
+    fn without_secrets(&self, mut answer: Answer) -> Answer {
+        let secrets = self.intake.secrets();
+        let texts = answer.headers.iter_mut().flat_map(|(name, value)| [name, value]).chain([&mut answer.url]);
+        for text in texts {
+            if let Some(clean) = secrets.scrub_text(text) {
+                *text = clean;
+            }
+        }
+        answer
     }
 
     /// What an agent is given of an answer: nothing that did not come through the intake, and labelled with where it

@@ -565,7 +565,10 @@ async fn calls_go_on_beside_two_thousand_idle_connections() {
     if setrlimit(Resource::Nofile, limit).is_err() || limit.maximum.is_some_and(|most| most < 4_500) {
         return sluice_testkit::skip("a process may have too few files open here");
     }
-    let plan = Plan { config: "limits: {connections: 2100, head_timeout: 60s}\n".into(), ..Plan::default() };
+    let plan = Plan {
+        config: "limits: {connections: 2100, connections_per_peer: 2100, head_timeout: 60s}\n".into(),
+        ..Plan::default()
+    };
     let open = open(plan).await;
     let mut crowd = Vec::new();
     for _ in 0..2_000 {

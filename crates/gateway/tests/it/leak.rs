@@ -2,6 +2,7 @@
 //!
 //! Keys are put together at run time and are of no use to anybody.
 
+use base64::Engine as _;
 use serde_json::{Value, json};
 use sluice_content::leak::LiveSecrets;
 use sluice_core::refusal::{Code, Retry};
@@ -127,4 +128,96 @@ async fn a_preview_for_a_chat_is_scanned_too() {
     assert!(scan("send `hello` to ana@example.org?").is_ok());
     let no = scan(&format!("send `{}`?", planted())).unwrap_err();
     assert_eq!(no.refusal.code(), Code::LeakFound);
+}
+
+/// Every encoding that the scan looks through, alone and one inside another.
+fn encoded(text: &str) -> Vec<(&'static str, String)> {
+    let each = |how: &dyn Fn(char) -> String| text.chars().map(how).collect::<String>();
+    let base64 = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let percent = each(&|c| format!("%{:02X}", u32::from(c)));
+    let half = text.len() / 2;
+    vec![
+        ("plain", text.to_owned()),
+        ("in a sentence", format!("use {text}, please")),
+        ("longer than it is", format!("{text}AAAA")),
+        ("percent", percent.clone()),
+        ("JSON escapes", each(&|c| format!("\\u{:04x}", u32::from(c)))),
+        ("quoted-printable", each(&|c| format!("={:02X}", u32::from(c)))),
+        ("soft line break", format!("{}=\r\n{}", &text[..half], &text[half..])),
+        ("entities", each(&|c| format!("&#{};", u32::from(c)))),
+        ("zero-width characters", each(&|c| format!("{c}\u{200B}"))),
+        ("full-width letters", each(&|c| char::from_u32(u32::from(c) + 0xFEE0).unwrap().to_string())),
+        ("hex", sluice_core::hex::encode(text.as_bytes())),
+        ("base64", base64(text)),
+        ("base64 in a sentence", base64(&format!("the key is {text} now"))),
+        ("base64 of percent", base64(&percent)),
+        ("base64 twice", base64(&base64(text))),
+    ]
+}
+
+/// Every prefix of a credential that stands in the gateway's own source.
+fn prefixes() -> std::collections::BTreeSet<String> {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let literal = regex::Regex::new("\"(sg[a-z]{1,4}_)\"").unwrap();
+    let mut folders: Vec<_> =
+        ["core", "gateway", "store", "sluice", "worker"].map(|name| crates.join(name).join("src")).into();
+    let mut found = std::collections::BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                _ if path.is_dir() => folders.push(path),
+                Some(kind) if kind == "rs" => {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    found.extend(literal.captures_iter(&text).map(|hit| hit[1].to_owned()));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_credential_the_gateway_issues_is_found_in_every_encoding() {
+    use sluice_content::leak::{Part, Scope, Weight};
+    use sluice_gateway::rooms::leak::Scan as _;
+    let scan = leak::of_formats().unwrap();
+    let prefixes = prefixes();
+    for kind in sluice_gateway::keys::KindWord::ALL {
+        assert!(prefixes.contains(kind.prefix()), "the walk over the source misses {}", kind.prefix());
+    }
+    assert!(prefixes.len() >= 5, "agents, operators, inboxes, tickets and root keys: {prefixes:?}");
+    let noise = "Zq3vK8mPw2Lx7Ry5Tn9Bd4Hf6Jg1Cs0_aE-uIoMkQzX";
+    let mut issued: Vec<String> = prefixes.iter().map(|prefix| format!("{prefix}{noise}")).collect();
+    issued.push(format!("https://gate.example/a/{noise}"));
+    issued.push(format!("{}+sluicegate/gw-1+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz", "PRIVATE+KEY"));
+    for text in &issued {
+        for (how, spelled) in encoded(text) {
+            for scope in [Scope::Service, Scope::Proxy] {
+                let report = scan.scan(&[Part::new("body", spelled.as_str())], scope);
+                let ours = |pattern: &str| pattern.starts_with("sluicegate.");
+                let blocked = report.findings.iter().any(|found| ours(&found.pattern) && found.weight == Weight::Block);
+                assert!(blocked || text.contains("/a/") && how == "longer than it is", "{} as {how}", &text[..8]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_live_token_of_the_gateway_leaves_by_no_write() {
+    let mut house = House::new(Plan::default()).await;
+    let path = house.path("notes.txt");
+    for kind in sluice_gateway::keys::KindWord::ALL {
+        let token = sluice_gateway::keys::Token::generate(kind, house.gw.entropy.as_ref());
+        for content in
+            [token.expose().to_owned(), format!("key: {}\u{200B}{}", &token.expose()[..20], &token.expose()[20..])]
+        {
+            let wish = json!({"capability": "filesystem.write", "arguments": {"path": path, "content": content}, "wait_ms": 0});
+            let no = house.wish(wish).await.unwrap_err();
+            assert_eq!(no.refusal.code(), Code::LeakFound);
+            assert!(no.refusal.text().contains("sluicegate.token"), "{}", no.refusal.text());
+        }
+    }
+    assert_eq!(house.let_go().await, 0);
 }

@@ -248,6 +248,7 @@ async fn thresholds_are_those_of_the_service_and_without_a_reader_nothing_comes_
         ids: Arc::clone(&gw.ids),
         entropy: Arc::clone(&gw.entropy),
         settings: gw.config.content.clone(),
+        scan: Arc::new(sluice_gateway::rooms::leak::NoPatterns),
     };
     let item = Incoming {
         bytes: b"tea".to_vec(),

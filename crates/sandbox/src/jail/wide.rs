@@ -1,5 +1,7 @@
 //! Landlock and seccomp of the looser profile: named files, perhaps one port, and no calls that reach around them.
 
+mod sockets;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,7 +11,7 @@ use landlock::{
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter,
+    apply_filter, sock_filter,
 };
 
 use crate::stranger::{Profile, Terms};
@@ -95,7 +97,7 @@ fn changing() -> BitFlags<AccessFs> {
 
 /// Shuts this thread, the only one, in: the files of the terms and what programs need.
 pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
-    if terms.port.is_some() && super::landlock::version().is_none_or(|version| version < 4) {
+    if terms.network.port().is_some() && super::landlock::version().is_none_or(|version| version < 4) {
         return Err(WideError::NoPorts);
     }
     let ruleset = Ruleset::default()
@@ -119,14 +121,14 @@ pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
     for (path, access) in named.chain(terms.write.iter().map(|path| (path, changing()))) {
         created = created.add_rule(beneath(path, access)?)?;
     }
-    if let Some(port) = terms.port {
+    if let Some(port) = terms.network.port() {
         created = created.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     let status = created.restrict_self()?;
     if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
         return Err(WideError::NotEnforced);
     }
-    let port = terms.port.map_or_else(|| "no port".to_owned(), |port| format!("port {port} only"));
+    let port = terms.network.port().map_or_else(|| "no port".to_owned(), |port| format!("port {port} only"));
     Ok(format!("{} folders to read, {} to change, {port}", terms.read.len(), terms.write.len()))
 }
 
@@ -190,6 +192,24 @@ const PROCESSES: [i64; 2] = [libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const PROCESSES: [i64; 0] = [];
 
+/// The bit in the number of a call that asks for the 32-bit pointers of x86-64 (x32). The same calls have other numbers
+/// there, so a list of forbidden numbers would not meet them.
+#[cfg(target_arch = "x86_64")]
+const X32: u32 = 0x4000_0000;
+
+/// Refuses every call of x32.
+#[cfg(target_arch = "x86_64")]
+fn no_x32(refuse_with: u32) -> BpfProgram {
+    let step = |code: u32, jt: u8, k: u32| sock_filter { code: code as u16, jt, jf: 0, k };
+    vec![
+        // The number of the call is the first word of what a filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, refuse_with),
+    ]
+}
+
 /// Loads the filters. The last lock.
 pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, WideError> {
     let broken = |error: &dyn std::fmt::Display| WideError::Filter(error.to_string());
@@ -198,6 +218,8 @@ pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, Wide
         Profile::Server => errno(libc::EPERM)?,
         Profile::Job { .. } => SeccompAction::KillProcess,
     };
+    #[cfg(target_arch = "x86_64")]
+    apply_filter(&no_x32(u32::from(forbidden.clone()))).map_err(|error| broken(&error))?;
     for (rules, action) in [(absent(), errno(libc::ENOSYS)?), (never(with_network, profile)?, forbidden)] {
         let arch = std::env::consts::ARCH.try_into().map_err(|error: seccompiler::BackendError| broken(&error))?;
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
@@ -214,44 +236,35 @@ pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, Wide
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
+/// A rule that matches where all its conditions hold: number of the argument, comparison, value. The kernel reads these
+/// arguments as `int`, so only their lower half is compared.
+fn rule(conditions: &[(u8, SeccompCmpOp, i32)]) -> Result<SeccompRule, WideError> {
+    let one = |(at, how, value): &(u8, SeccompCmpOp, i32)| {
+        SeccompCondition::new(*at, SeccompCmpArgLen::Dword, how.clone(), bits(*value))
+    };
+    let all: Result<Vec<_>, _> = conditions.iter().map(one).collect();
+    all.and_then(SeccompRule::new).map_err(|error| WideError::Filter(error.to_string()))
+}
+
+fn bits(value: i32) -> u64 {
+    u64::from(u32::from_ne_bytes(value.to_ne_bytes()))
+}
+
 fn absent() -> Rules {
     ABSENT.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
 fn never(with_network: bool, profile: Profile) -> Result<Rules, WideError> {
     let mut rules: Rules = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
-    let rule = |conditions: &[(u8, SeccompCmpOp, i32)]| -> Result<SeccompRule, WideError> {
-        let one = |(at, how, value): &(u8, SeccompCmpOp, i32)| {
-            let value = u64::from(u32::from_ne_bytes(value.to_ne_bytes()));
-            SeccompCondition::new(*at, SeccompCmpArgLen::Dword, how.clone(), value)
-        };
-        let all: Result<Vec<_>, _> = conditions.iter().map(one).collect();
-        all.and_then(SeccompRule::new).map_err(|error| WideError::Filter(error.to_string()))
-    };
     // New users could have capabilities again.
-    let mask = u64::from(u32::from_ne_bytes(libc::CLONE_NEWUSER.to_ne_bytes()));
-    let mut clones = vec![rule(&[(0, SeccompCmpOp::MaskedEq(mask), libc::CLONE_NEWUSER)])?];
+    let new_users = SeccompCmpOp::MaskedEq(bits(libc::CLONE_NEWUSER));
+    let mut clones = vec![rule(&[(0, new_users, libc::CLONE_NEWUSER)])?];
     if let Profile::Job { .. } = profile {
-        let mask = u64::from(u32::from_ne_bytes(libc::CLONE_THREAD.to_ne_bytes()));
-        clones.push(rule(&[(0, SeccompCmpOp::MaskedEq(mask), 0)])?);
+        clones.push(rule(&[(0, SeccompCmpOp::MaskedEq(bits(libc::CLONE_THREAD)), 0)])?);
         rules.extend(PROCESSES.map(|call| (call, Vec::new())));
     }
     rules.insert(libc::SYS_clone, clones);
-    // Sockets of files lead to services of this machine, datagrams and raw sockets past the one port: neither is
-    // something Landlock sees. Pairs of sockets are another call and stay.
-    let sockets = if with_network {
-        let neither = [(0, SeccompCmpOp::Ne, libc::AF_INET), (0, SeccompCmpOp::Ne, libc::AF_INET6)];
-        // The kind of a socket is in its lowest four bits; SOCK_STREAM is 1.
-        let kinds = (0..16).filter(|kind| *kind != libc::SOCK_STREAM);
-        let mut rules = vec![rule(&neither)?];
-        for kind in kinds {
-            rules.push(rule(&[(1, SeccompCmpOp::MaskedEq(0xf), kind)])?);
-        }
-        rules
-    } else {
-        Vec::new()
-    };
-    rules.insert(libc::SYS_socket, sockets);
+    rules.extend(sockets::rules(with_network)?);
     Ok(rules)
 }
 

@@ -35,8 +35,19 @@ pub(super) struct Birth<'a> {
     pub(super) standard: [&'a OwnedFd; 3],
     pub(super) scratch: Option<&'a OwnedFd>,
     pub(super) namespaces: Namespaces,
-    /// Whether it stays in the network of the machine. A worker never does.
-    pub(super) shares_network: bool,
+    /// Which network it is in.
+    pub(super) network: BirthNetwork,
+}
+
+/// The network a process is born into, where namespaces are allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BirthNetwork {
+    /// One of its own, in which everything is down. Workers have this one.
+    Empty,
+    /// One of its own, which it may set up before it locks itself in.
+    SetUp,
+    /// That of the machine.
+    Shared,
 }
 
 /// A worker that has begun.
@@ -57,6 +68,7 @@ struct Steps {
     socket: RawFd,
     scratch: RawFd,
     namespaces: bool,
+    sets_network_up: bool,
     arguments: [*const c_char; 3],
     environment: [*const c_char; 1],
     /// What went wrong.
@@ -86,10 +98,10 @@ pub(super) fn start(birth: &Birth<'_>) -> io::Result<Born> {
 }
 
 fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<(Life, i32)> {
-    let own = match (namespaces, birth.shares_network) {
+    let own = match (namespaces, birth.network) {
         (false, _) => 0,
-        (true, true) => OWN,
-        (true, false) => OWN | libc::CLONE_NEWNET,
+        (true, BirthNetwork::Shared) => OWN,
+        (true, BirthNetwork::Empty | BirthNetwork::SetUp) => OWN | libc::CLONE_NEWNET,
     };
     let mut steps = Steps {
         program: birth.program.as_raw_fd(),
@@ -97,6 +109,7 @@ fn spawn(birth: &Birth<'_>, socket: &OwnedFd, namespaces: bool) -> io::Result<(L
         socket: socket.as_raw_fd(),
         scratch: birth.scratch.map_or(-1, OwnedFd::as_raw_fd),
         namespaces,
+        sets_network_up: birth.network == BirthNetwork::SetUp,
         arguments: [NAME.as_ptr(), birth.role.as_ptr(), std::ptr::null()],
         environment: [std::ptr::null()],
         error: 0,
@@ -146,7 +159,7 @@ extern "C" fn first_steps(steps: *mut c_void) -> c_int {
         // Marked, not closed: the program is still needed to be executed.
         fine = fine && libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0;
         if fine && steps.namespaces {
-            fine = keep_one_capability();
+            fine = keep_capabilities(steps.sets_network_up);
         }
         if fine {
             libc::syscall(
@@ -163,19 +176,26 @@ extern "C" fn first_steps(steps: *mut c_void) -> c_int {
     }
 }
 
-/// Inside its new user namespace the child may do everything, until exec. This one survives exec, so that the
-/// worker can give itself an empty root folder; it gives the capability up right after.
+/// Mounting, for an empty root folder.
+const SYS_ADMIN: u32 = 21;
+/// Setting an interface up.
+const NET_ADMIN: u32 = 12;
+
+/// Inside its new user namespace the child may do everything, until exec. What is kept here survives exec, so that the
+/// worker can give itself an empty root folder or bring its loopback up; it gives the capabilities up right after.
 #[expect(unsafe_code, reason = "between clone and exec only bare system calls are allowed")]
-unsafe fn keep_one_capability() -> bool {
-    const SYS_ADMIN: u32 = 21;
+unsafe fn keep_capabilities(sets_network_up: bool) -> bool {
     // Version 3 of the interface: 64 capabilities, given as two halves of effective, permitted, inheritable.
     let header: [u32; 2] = [0x2008_0522, 0];
-    let bit = 1_u32 << SYS_ADMIN;
-    let sets: [[u32; 3]; 2] = [[bit, bit, bit], [0, 0, 0]];
+    let network = if sets_network_up { 1_u32 << NET_ADMIN } else { 0 };
+    let bits = 1_u32 << SYS_ADMIN | network;
+    let sets: [[u32; 3]; 2] = [[bits, bits, bits], [0, 0, 0]];
     // SAFETY: both arrays have the layout of the kernel's structures and live until the calls return.
     unsafe {
+        let raised = |which: u32| libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, which, 0, 0) == 0;
         libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) == 0
-            && libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, SYS_ADMIN, 0, 0) == 0
+            && raised(SYS_ADMIN)
+            && (!sets_network_up || raised(NET_ADMIN))
     }
 }
 

@@ -5,20 +5,25 @@
 //! or dropped, it is dead, and with it everything it started (without namespaces: everything that stayed in its
 //! group).
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketFlags, SocketType, recvmsg,
+    shutdown, socketpair,
+};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::life::Life;
 use super::{Cancel, End, Host, NotStarted, Spawner, Task, start, watch};
 use crate::layers::{LayerName, Layers};
 use crate::protocol::{Job, Malformed, ToWorker};
-use crate::stranger::{ROLE, Said, Terms};
+use crate::stranger::{Network, ROLE, Said, Terms};
 
 /// How long our own program may take until it has become the other.
 const BECOMING: Duration = Duration::from_secs(20);
@@ -36,6 +41,8 @@ pub struct Stranger {
     pub output: Option<OwnedFd>,
     /// What it complains about.
     pub error: Option<OwnedFd>,
+    /// The socket that listens at the one port of its own network namespace, if it has one: accept from it here.
+    pub listener: Option<OwnedFd>,
 }
 
 impl Spawner {
@@ -59,11 +66,15 @@ impl Spawner {
             standard: [one, two, three],
             scratch: None,
             namespaces: self.namespaces,
-            shares_network: terms.port.is_some(),
+            network: match terms.network {
+                Network::None => start::BirthNetwork::Empty,
+                Network::OwnNamespace { .. } => start::BirthNetwork::SetUp,
+                Network::MachinePort { .. } => start::BirthNetwork::Shared,
+            },
         })
         .map_err(failed)?;
         terms.namespaces = born.namespaces;
-        let said = tell(born.socket, &terms).map_err(failed)?;
+        let (said, listener) = tell(born.socket, &terms).map_err(failed)?;
         let stranger = Stranger {
             life: Some(born.life),
             pid: born.pid,
@@ -71,6 +82,7 @@ impl Spawner {
             input: Some(input.into()),
             output: Some(output.into()),
             error: Some(error.into()),
+            listener,
         };
         refused(said.trouble, said.missing)?;
         Ok(stranger)
@@ -106,12 +118,12 @@ impl Spawner {
             standard: [&theirs, &theirs, &self.nothing],
             scratch: None,
             namespaces: self.namespaces,
-            shares_network: false,
+            network: start::BirthNetwork::Empty,
         });
         let born = born.map_err(NotStarted::Spawn)?;
         drop(theirs);
-        (terms.namespaces, terms.mode, terms.port) = (born.namespaces, task.mode, None);
-        let said = tell(born.socket, &terms).map_err(NotStarted::Spawn)?;
+        (terms.namespaces, terms.mode, terms.network) = (born.namespaces, task.mode, Network::None);
+        let (said, _) = tell(born.socket, &terms).map_err(NotStarted::Spawn)?;
         refused(said.trouble, said.missing)?;
         let waiting = watch::Waiting::locked_in(born.life, ours, &task, said.layers);
         waiting.perform(job, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
@@ -128,23 +140,46 @@ fn refused(trouble: Option<String>, missing: Vec<LayerName>) -> Result<(), NotSt
 }
 
 /// Hands the terms over and hears how it went, until the other program has taken the place of ours.
-fn tell(socket: OwnedFd, terms: &Terms) -> io::Result<Said> {
+fn tell(socket: OwnedFd, terms: &Terms) -> io::Result<(Said, Option<OwnedFd>)> {
     rustix::io::ioctl_fionbio(&socket, false)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(BECOMING))?;
     set_socket_timeout(&socket, Timeout::Send, Some(BECOMING))?;
     let mut stream = std::os::unix::net::UnixStream::from(socket);
     stream.write_all(&serde_json::to_vec(terms)?)?;
     shutdown(&stream, Shutdown::Write)?;
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
-    Said::read(&heard).ok_or_else(|| io::Error::other("it ended before it was locked in"))
+    let (heard, listener) = hear(&stream)?;
+    let said = Said::read(&heard).ok_or_else(|| io::Error::other("it ended before it was locked in"))?;
+    Ok((said, listener))
+}
+
+/// Everything our program says, and the descriptor it hands over beside that.
+fn hear(stream: &std::os::unix::net::UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let (mut heard, mut handed) = (Vec::new(), None);
+    loop {
+        let mut piece = [0; 4096];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut room);
+        let count = retry_on_intr(|| {
+            let into = &mut [IoSliceMut::new(&mut piece)];
+            recvmsg(stream, into, &mut beside, RecvFlags::CMSG_CLOEXEC).map(|received| received.bytes)
+        })?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                handed = descriptors.last().or(handed);
+            }
+        }
+        match piece.get(..count) {
+            Some([]) | None => return Ok((heard, handed)),
+            Some(said) => heard.extend_from_slice(said),
+        }
+    }
 }
 
 impl Stranger {
     /// Waits until it ends by itself or is cancelled; then it is dead.
     pub fn wait(mut self, cancel: &Cancel) {
         // Whoever holds these has them; what was left here would keep it waiting for input for ever.
-        (self.input, self.output, self.error) = (None, None, None);
+        (self.input, self.output, self.error, self.listener) = (None, None, None, None);
         let Some(life) = &self.life else { return };
         let process = life.as_fd();
         loop {

@@ -11,4 +11,5 @@ mod evil;
 mod house;
 mod lives;
 mod moulds;
+mod networks;
 mod strangers;

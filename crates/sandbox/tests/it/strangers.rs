@@ -1,7 +1,7 @@
 //! Programs of others behind the looser profile: what they reach, and their end.
 
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluice_core::Span;
 use sluice_core::crash::Cause;
@@ -9,13 +9,13 @@ use sluice_sandbox::Mode;
 use sluice_sandbox::parent::stranger::Stranger;
 use sluice_sandbox::parent::{Alone, Cancel, End, Limits, Namespaces, Task};
 use sluice_sandbox::protocol::Job;
-use sluice_sandbox::stranger::{Profile, Terms};
+use sluice_sandbox::stranger::{Network, Profile, Terms};
 
 use crate::house::House;
 
 const BOTH: [Namespaces; 2] = [Namespaces::WhereAllowed, Namespaces::Off];
 
-fn terms(script: &str, folder: &Path) -> Terms {
+pub fn terms(script: &str, folder: &Path) -> Terms {
     Terms {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
@@ -23,7 +23,7 @@ fn terms(script: &str, folder: &Path) -> Terms {
         folder: folder.to_path_buf(),
         read: Vec::new(),
         write: vec![folder.to_path_buf()],
-        port: None,
+        network: Network::None,
         memory: 512 << 20,
         file_bytes: 1 << 20,
         processes: 128,
@@ -34,7 +34,7 @@ fn terms(script: &str, folder: &Path) -> Terms {
 }
 
 /// What a script printed.
-fn said(house: &House, terms: Terms) -> String {
+pub fn said(house: &House, terms: Terms) -> String {
     let mut stranger = house.spawner.stranger(terms).unwrap();
     drop(stranger.input.take());
     let mut text = String::new();
@@ -88,28 +88,6 @@ fn a_folder_that_was_named_to_read_is_read_and_executed_but_not_changed() {
     let script = format!("{0}/run && echo ran; echo x > {0}/new || echo kept", other.path().display());
     let terms = Terms { read: vec![other.path().to_path_buf()], ..terms(&script, own.path()) };
     assert_eq!(said(&house, terms), "ran\nkept\n");
-}
-
-#[test]
-fn without_a_port_there_is_no_socket_and_with_one_there_is_only_that_port() {
-    // Python is what most such servers are; without it this cannot be looked at.
-    let python = ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists());
-    let Some(python) = python else { return eprintln!("skipped: there is no python3 of the system") };
-    let (house, own) = (House::new(Namespaces::WhereAllowed), tempfile::tempdir().unwrap());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, closed) = (listener.local_addr().unwrap().port(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let script = format!(
-        "import socket\ndef go(kind, where):\n  try:\n    s = socket.socket(socket.AF_INET, kind); s.connect(where); return 'yes'\n  \
-         except OSError as e: return 'no'\nprint(go(socket.SOCK_STREAM, ('127.0.0.1', {port})), \
-         go(socket.SOCK_STREAM, ('127.0.0.1', {})), go(socket.SOCK_DGRAM, ('127.0.0.1', 53)))\nsocket.socketpair()",
-        closed.local_addr().unwrap().port()
-    );
-    let ask = |port| {
-        let arguments = vec!["-c".to_owned(), script.clone()];
-        said(&house, Terms { program: PathBuf::from(python), arguments, port, ..terms("", own.path()) })
-    };
-    assert_eq!(ask(None), "no no no\n");
-    assert_eq!(ask(Some(port)), "yes no no\n");
 }
 
 #[test]

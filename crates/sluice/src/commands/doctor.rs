@@ -105,7 +105,8 @@ impl Doctor {
         }
         findings.push(clock());
         let sandbox = settings.loaded.as_ref().map_or(Sandbox::Required, |(config, _)| config.sandbox);
-        findings.extend(kernel::layers(sandbox));
+        let config = settings.loaded.as_ref().ok().map(|(config, _)| config);
+        findings.extend(kernel::layers(sandbox, config));
         Ok(findings)
     }
 }

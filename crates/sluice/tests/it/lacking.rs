@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
 use serde_json::json;
 
+use crate::mounts::stub;
 use crate::proxies::{ORG, Says, Service, WIDE};
-use crate::running::{Place, ask};
+use crate::running::{Place, ask, pause};
 
 const LANDLOCK_CREATE_RULESET: i64 = 444;
 #[cfg(target_arch = "x86_64")]
@@ -19,6 +21,11 @@ const SECCOMP: i64 = 277;
 const PRCTL: i64 = 157;
 #[cfg(target_arch = "aarch64")]
 const PRCTL: i64 = 167;
+#[cfg(target_arch = "x86_64")]
+const CLONE: i64 = 56;
+#[cfg(target_arch = "aarch64")]
+const CLONE: i64 = 220;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 const PR_SET_SECCOMP: u64 = 22;
 const ENOSYS: u32 = 38;
 
@@ -27,6 +34,7 @@ const ENOSYS: u32 = 38;
 enum Lacks {
     Landlock,
     Seccomp,
+    Namespaces,
 }
 
 /// Does something where everything that is started lacks a layer. The filter stays with the thread, so it has its own.
@@ -36,6 +44,11 @@ fn on_a_kernel_without<T: Send>(what: Lacks, act: impl FnOnce() -> T + Send) -> 
         Lacks::Seccomp => {
             let asked = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, PR_SET_SECCOMP).unwrap();
             BTreeMap::from([(SECCOMP, vec![]), (PRCTL, vec![SeccompRule::new(vec![asked]).unwrap()])])
+        }
+        Lacks::Namespaces => {
+            let asked = SeccompCmpOp::MaskedEq(CLONE_NEWUSER);
+            let asked = SeccompCondition::new(0, SeccompCmpArgLen::Dword, asked, CLONE_NEWUSER).unwrap();
+            BTreeMap::from([(CLONE, vec![SeccompRule::new(vec![asked]).unwrap()])])
         }
     };
     let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -54,6 +67,7 @@ fn word(what: Lacks) -> &'static str {
     match what {
         Lacks::Landlock => "landlock",
         Lacks::Seccomp => "seccomp",
+        Lacks::Namespaces => "namespaces",
     }
 }
 
@@ -124,5 +138,40 @@ fn a_degraded_gateway_runs_says_so_and_still_refuses_what_wants_all_of_it() {
         let doctor = doctor(&place, what);
         let line = doctor.lines().find(|line| line.contains(word(what))).unwrap_or_default();
         assert!(line.to_lowercase().contains("warn"), "{what:?}: {doctor}");
+    }
+}
+
+/// A mount once it is as wanted.
+fn mount_that(place: &Place, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    for _ in 0..9_000 {
+        let mount = ask(place.main, "GET", "/v1/mounts/looks", &place.operator_token, None).unwrap().body;
+        if wanted(&mount) {
+            return mount;
+        }
+        pause(Duration::from_millis(20));
+    }
+    panic!("the mount did not get there: {}", fs::read_to_string(place.folder.path().join("log")).unwrap());
+}
+
+#[test]
+fn a_mount_with_a_network_is_refused_without_namespaces_unless_degraded_and_says_so() {
+    let lines =
+        stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
+    for (mode, state, reason, finding) in [
+        ("required", "down", "needs a network namespace", "fail"),
+        ("degraded", "open", "shares this machine's network", "warn"),
+    ] {
+        let place = Place::new(&format!("sandbox: {mode}\nmounts:\n{lines}"), ORG, None);
+        let _running = on_a_kernel_without(Lacks::Namespaces, || place.start());
+        let mount = mount_that(&place, |mount| mount["state"] == state && !mount["reason"].is_null());
+        assert!(mount["reason"].as_str().unwrap().contains(reason), "{mode}: {mount}");
+        assert_eq!(mount["open_tools"] != 0, state == "open", "{mode}: {mount}");
+        let status = ask(place.main, "GET", "/v1/status", &place.operator_token, None).unwrap().body;
+        assert!(status["mounts"][0]["reason"].as_str().unwrap().contains(reason), "{mode}: {status}");
+        let doctor = doctor(&place, Lacks::Namespaces);
+        let line = doctor.lines().find(|line| line.contains("`looks`") && line.contains("network")).unwrap_or_default();
+        assert!(line.to_lowercase().starts_with(finding), "{mode}: {doctor}");
+        let listed = ask(place.main, "GET", "/v1/mounts", &place.operator_token, None).unwrap().body.to_string();
+        assert!(listed.contains(reason), "{mode}: {listed}");
     }
 }

@@ -27,7 +27,7 @@ fn stub_server() {
 }
 
 /// The lines of one stub.
-fn stub(name: &str, kind: &str, more: &str) -> String {
+pub(crate) fn stub(name: &str, kind: &str, more: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap().display().to_string();
     format!(
@@ -356,6 +356,26 @@ fn a_program_reaches_what_was_declared_and_nothing_else() {
     assert_eq!(variables, ["DECLARED", "HOME", "LANG", "PATH", "SECRET", "STUB", "TMPDIR"]);
     let log = fs::read_to_string(scene.place.folder.path().join("log")).unwrap();
     assert!(!log.contains("canary-4711"), "a secret was written down");
+}
+
+#[test]
+fn a_program_with_hosts_has_a_network_of_its_own_with_nothing_in_it_but_the_way_to_them() {
+    let lines =
+        stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
+    let scene = Scene::new(&lines, FREE);
+    let mount = scene.open("looks");
+    let own = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    let said = scene.call("looks.echo", "");
+    let text = said.body["result"]["data"]["content"][0]["text"].as_str().unwrap();
+    let seen: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(seen["undeclared host"], "HTTP/1.1 403 Forbidden", "the way out is answered by the gateway: {seen}");
+    assert_eq!(seen["socket"], false, "{seen}");
+    if mount["missing_layers"].to_string().contains("namespaces") {
+        assert!(mount["reason"].to_string().contains("shares this machine's network"), "{mount}");
+    } else {
+        assert_ne!(seen["network"], own.as_str(), "{seen}");
+        assert!(mount["reason"].is_null(), "{mount}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The API description (OpenAPI 3.1), printed from the table of routes.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
+use hyper::body::Bytes;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -14,9 +16,11 @@ use super::views::{Problem, role_word};
 use crate::No;
 use crate::value::{at, put};
 
-/// `GET /openapi.json`.
+/// `GET /openapi.json`. It needs no credential, so it costs nothing: the bytes are made once and shared by all answers.
 pub(super) async fn show(_: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &document()))
+    static BYTES: OnceLock<Bytes> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| serde_json::to_vec(&document()).unwrap_or_default().into());
+    Ok(Reply::bytes(200, "application/json", bytes.clone()))
 }
 
 /// The whole description.

@@ -82,8 +82,8 @@ impl Reply {
 
     /// Bytes of a kind.
     #[must_use]
-    pub fn bytes(status: u16, kind: &'static str, bytes: Vec<u8>) -> Self {
-        let body = Body::Whole(Some(Bytes::from(bytes)));
+    pub fn bytes(status: u16, kind: &'static str, bytes: impl Into<Bytes>) -> Self {
+        let body = Body::Whole(Some(bytes.into()));
         Self { status, kind, body, retry_after: None, challenge: false, replayed: false }
     }
 

@@ -58,7 +58,7 @@ pub struct StatusView {
     pub sandbox: SandboxView,
     /// Services that are connected.
     pub services: Vec<ConnectionView>,
-    /// Mounted servers that are not open, and tools of theirs that wait for a person.
+    /// Mounted servers that are not open or do without a layer they should have, and tools of theirs that wait for a person.
     pub mounts: Vec<MountStatus>,
     /// Channels over which people answer, as far as they have been tried.
     pub channels: Vec<ChannelStatus>,
@@ -85,7 +85,7 @@ pub struct MountStatus {
     pub name: String,
     /// `starting`, `open` or `down`.
     pub state: String,
-    /// Why it is not open.
+    /// Why it is not open, or what it does without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Tools that wait for a person.
@@ -228,7 +228,7 @@ fn mounts(gw: &Gateway) -> Vec<MountStatus> {
         let (name, state) = (service.mount().name.clone(), condition.phase.as_str().to_owned());
         MountStatus { name, state, reason: condition.reason, waiting_tools }
     });
-    all.filter(|mount| mount.state != "open" || mount.waiting_tools > 0).collect()
+    all.filter(|mount| mount.state != "open" || mount.reason.is_some() || mount.waiting_tools > 0).collect()
 }
 
 /// `GET /livez`: the process answers.

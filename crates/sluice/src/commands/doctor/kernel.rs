@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use sluice_gateway::config::Sandbox;
+use sluice_gateway::config::{Config, Sandbox, Way};
 use sluice_gateway::workers::{self, Layer, LayerName, Layers, Limits, Program, Spawner, WorkersError};
 
 use super::{Finding, State};
@@ -25,9 +25,15 @@ pub(super) fn openat2(needed: bool) -> Finding {
 }
 
 /// How well this system locks workers in: one worker is started to see.
-pub(super) fn layers(sandbox: Sandbox) -> Vec<Finding> {
+pub(super) fn layers(sandbox: Sandbox, config: Option<&Config>) -> Vec<Finding> {
     match locked() {
-        Ok(layers) => layers.iter().map(|layer| row(layer, sandbox)).collect(),
+        Ok(layers) => {
+            let mut findings: Vec<Finding> = layers.iter().map(|layer| row(layer, sandbox)).collect();
+            if !layers.has(LayerName::Namespaces) {
+                findings.extend(config.into_iter().flat_map(without_namespaces));
+            }
+            findings
+        }
         Err(error) => {
             let state = if sandbox == Sandbox::Required { State::Fail } else { State::Warn };
             vec![
@@ -36,6 +42,26 @@ pub(super) fn layers(sandbox: Sandbox) -> Vec<Finding> {
             ]
         }
     }
+}
+
+/// What becomes of mounted programs with hosts where the system allows no namespaces.
+fn without_namespaces(config: &Config) -> Vec<Finding> {
+    let networked = config.mounts.0.iter().filter(|mount| match &mount.way {
+        Way::Program(program) => !program.network.is_empty(),
+        Way::Address(_) => false,
+    });
+    let finding = |name: &str| match config.sandbox {
+        Sandbox::Required => {
+            let text = format!("`{name}` has `network`, which needs a network namespace: it is not started");
+            Finding::new("mounts", State::Fail, text)
+                .hint("allow user namespaces, or set `sandbox: degraded` to keep it to its hosts by filters alone")
+        }
+        Sandbox::Degraded => {
+            let text = format!("`{name}` shares this machine's network; filters alone keep it to its hosts");
+            Finding::new("mounts", State::Warn, text).hint("allow user namespaces")
+        }
+    };
+    networked.map(|mount| finding(&mount.name)).collect()
 }
 
 /// Degraded, so that every layer is tried and told about.
