@@ -117,6 +117,10 @@ pub struct Param {
     /// Whether it names the object the write changes; writes to one object keep their order.
     #[serde(default)]
     pub object: bool,
+    /// Whether the call reads the content of the file or folder it names, or tells about it. Policy then also judges
+    /// the call as a `filesystem.read` of that path, and the stricter answer counts.
+    #[serde(default)]
+    pub reads: bool,
     /// One sentence for people and models: what it means, in which unit, within which bounds.
     #[serde(default)]
     pub about: String,
@@ -147,6 +151,7 @@ impl Param {
             required: false,
             target: false,
             object: false,
+            reads: false,
             about: String::new(),
             choices: Vec::new(),
             min: None,

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
 use sluice_core::timekeeping::{Reading, Watch};
-use sluice_core::{ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
+use sluice_core::{Action, ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
 use sluice_store::{Abandoned, ClaimItem, Claimed, Claims, Message, Recheck, Severity};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -259,9 +260,17 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
         None if !gw.keyring.knows(hold.agent()) => Some(Tier::Blocked),
         None => policy::stricter(hold, &policy::look_again(gw, hold).await?),
     };
+    let expiry = gw.config.approvals.expiry;
     let recheck = match stricter {
         Some(Tier::Blocked) => Recheck::Block { code: "policy.blocked".into() },
-        Some(_) => Recheck::Ask { code: "policy.stricter".into(), expiry: gw.config.approvals.expiry },
+        Some(_) => Recheck::Ask { code: "policy.stricter".into(), expiry, action: changed(gw, hold).await },
+        // What a person approved is the state they were shown.
+        None if hold.consent.is_some() => match changed(gw, hold).await {
+            Some(action) => {
+                Recheck::Ask { code: Code::FilesNotAsApproved.as_str().into(), expiry, action: Some(action) }
+            }
+            None => Recheck::Stands,
+        },
         None => Recheck::Stands,
     };
     Ok(ClaimItem {
@@ -271,6 +280,17 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
         approval: ApprovalId::mint(gw.ids.as_ref()),
         message: MessageId::mint(gw.ids.as_ref()),
     })
+}
+
+/// The write bound to the state its objects are in now, if that is another one than it was bound to. Where the state
+/// cannot be found out, the attempt says why.
+async fn changed(gw: &Gateway, hold: &Hold) -> Option<Box<Action>> {
+    if hold.action.found().is_empty() {
+        return None;
+    }
+    let service = gw.services.for_service(&hold.service).ok()?;
+    let action = hold.action.with_found(service.found(&hold.action).await.ok()?);
+    (action.digest() != hold.action.digest()).then(|| Box::new(action))
 }
 
 impl Pace {

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use sluice_core::hold::{Hold, Permit};
-use sluice_core::ids::SessionId;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
@@ -28,6 +27,7 @@ mod arguments;
 mod carry;
 mod content;
 mod edit;
+mod found;
 mod open;
 mod plan;
 mod print;
@@ -187,7 +187,7 @@ impl Inner {
         let place = self.scope.locate(ask.action.agent(), arguments.need("path")?)?;
         match ask.action.capability().as_str() {
             "filesystem.read" => read::read(&self.scope, &place, arguments),
-            "filesystem.list" => read::list(&self.scope, &place, arguments),
+            "filesystem.list" => read::list(&self.scope, &place, &self.sight(ask, &place), arguments),
             "filesystem.stat" => read::stat(&self.scope, &place),
             "filesystem.search" => search::search(&self.scope, &place, self.sight(ask, &place), arguments),
             "filesystem.search_content" => {
@@ -269,10 +269,18 @@ impl Service for Files {
         capability.as_str().starts_with("filesystem.")
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn described(&self, action: &Action) -> Vec<String> {
+        action.found().to_vec()
+    }
+
+    /// Says no early, too: the write is worked out for it.
+    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+        if !changes_files(action.capability()) {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
         Box::pin(async move {
             let action = action.clone();
-            let seen = self.blocking(move |inner| plan::foresee(&inner.scope, &action, inner.clock.0.now()));
+            let seen = self.blocking(move |inner| found::lines(&inner.scope, &action, inner.clock.0.now()));
             seen.await.unwrap_or_else(|| Err(broken()))
         })
     }
@@ -342,6 +350,12 @@ impl Service for Files {
             }
         })
     }
+}
+
+/// Whether a capability changes files. What only reads them depends on no state that an approval could be bound to.
+fn changes_files(capability: &CapabilityName) -> bool {
+    let verb = capability.as_str().strip_prefix("filesystem.").unwrap_or_default();
+    ["write", "append", "edit", "copy", "move", "delete", "restore"].contains(&verb)
 }
 
 fn broken() -> Refusal {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, HoldId};
 
-use super::open::{refusal, same_object};
+use super::open::{refusal, same_object, untouched};
 use super::plan::{self, Kind, Object, Plan, Working, check_empty, new_content};
 use super::print::Print;
 use super::put::{Putting, Staged, UNFINISHED, rename_new, trouble};
@@ -181,11 +181,12 @@ fn shift(scope: &Scope, shift: Shift<'_>) -> Result<(), Trouble> {
         ),
         other => trouble(refusal(other)),
     })?;
-    let is_ours =
-        rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| same_object(&now, shift.stat));
+    // SECURITY: the bytes that arrive must be the bytes that were hashed; a rename leaves the time of the last write.
+    let is_folder = super::open::kind(shift.stat) == rustix::fs::FileType::Directory;
+    let is_same = |now: &Stat| if is_folder { same_object(now, shift.stat) } else { untouched(now, shift.stat) };
+    let is_ours = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| is_same(&now));
     // A folder is moved only while it is empty, which can be said for certain only where nobody reaches it.
-    let still_empty =
-        super::open::kind(shift.stat) != rustix::fs::FileType::Directory || check_empty(scope, shift.to).is_ok();
+    let still_empty = !is_folder || check_empty(scope, shift.to).is_ok();
     if !is_ours || !still_empty {
         if shift.replace || rename_new(&to, new, &from, name).is_err() {
             return Err(Trouble::Unclear);

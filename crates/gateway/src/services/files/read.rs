@@ -14,6 +14,7 @@ use sluice_core::refusal::{Code, Refusal};
 use super::arguments::{Arguments, Encoding, encode, odd};
 use super::open::{Entry, WHOLE, kind_word, modified, moment, refusal, refusal_of, size, untouched};
 use super::roots::{Place, Scope};
+use super::sight::Sight;
 
 /// What one answer holds unless the agent asks for another length.
 const USUAL: u64 = 1 << 20;
@@ -89,7 +90,7 @@ fn text_of(part: &mut Vec<u8>, offset: u64) -> Result<String, Refusal> {
 }
 
 /// What is in a folder.
-pub(crate) fn list(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+pub(crate) fn list(scope: &Scope, place: &Place, sight: &Sight, arguments: Arguments<'_>) -> Result<Value, Refusal> {
     let hidden = arguments.flag("include_hidden");
     let order = arguments.text("sort_by").unwrap_or("name");
     let (word, backwards) = order.strip_prefix('-').map_or((order, false), |word| (word, true));
@@ -99,6 +100,8 @@ pub(crate) fn list(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Re
     let folder = scope.folder(place)?;
     let (mut entries, more) = scope.entries(&folder, SORTED)?;
     entries.retain(|entry| hidden || !entry.name.starts_with('.'));
+    // SECURITY: a name with its size and time is what `stat` would tell: a listing tells no more than that may.
+    entries.retain(|entry| sight.sees(&place.child(&entry.name).path));
     match word {
         "size" => entries.sort_by_key(|entry| size(&entry.stat)),
         "modified" => entries.sort_by_key(|entry| (entry.stat.st_mtime, entry.stat.st_mtime_nsec)),
