@@ -15,6 +15,7 @@ use super::plan::{self, Kind, Object, Plan, Working, check_empty, new_content};
 use super::print::Print;
 use super::put::{Putting, Staged, UNFINISHED, rename_new, trouble};
 use super::roots::{Place, Scope};
+use super::screen::Screen;
 use super::trash;
 use crate::services::{Found, Performed, Trouble};
 
@@ -27,7 +28,7 @@ fn beside(hold: HoldId, n: usize) -> String {
 }
 
 /// Does what the plan says.
-pub(crate) fn perform(working: Working<'_>, plan: &Plan) -> Result<Performed, Trouble> {
+pub(crate) fn perform(working: Working<'_>, plan: &Plan, screen: Option<&Screen<'_>>) -> Result<Performed, Trouble> {
     // Worked out while the old text is still there: people are shown what changed.
     let shown = match working.action.capability().as_str() {
         "filesystem.edit" => {
@@ -35,7 +36,7 @@ pub(crate) fn perform(working: Working<'_>, plan: &Plan) -> Result<Performed, Tr
             if plan.with(&now) != plan.before() {
                 return Err(Trouble::refused(Code::FilesChanged));
             }
-            Some(working.edit().map_err(trouble)?.answer("full"))
+            Some(working.edit().map_err(trouble)?.answer("full", screen))
         }
         _ => None,
     };

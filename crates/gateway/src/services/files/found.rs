@@ -12,7 +12,6 @@ use super::edit::Edit;
 use super::plan::{Object, Plan, Working, no_file, work_out};
 use super::print::{Print, fingerprint};
 use super::roots::{Place, Scope};
-use super::trash;
 
 /// Characters of a file that are shown.
 const EXCERPT: usize = 400;
@@ -122,7 +121,7 @@ impl Plan {
     /// One line that is equal exactly if every object has the same state before and after. The trash is left out:
     /// where an object lies in it is decided by the id of the write.
     pub fn binding(&self) -> String {
-        let outside = |object: &&Object| !object.way.starts_with(trash::TRASH);
+        let outside = |object: &&Object| !object.is_in_trash();
         let paths: Vec<String> = self.objects.iter().filter(outside).map(Object::path).collect();
         let prints = |object: &'_ Object| [object.before.clone(), object.after.clone()];
         let prints: Vec<[Print; 2]> = self.objects.iter().filter(outside).map(prints).collect();

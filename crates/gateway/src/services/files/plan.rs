@@ -122,6 +122,11 @@ impl Object {
         scope.within(&self.root, &self.way)
     }
 
+    /// Whether it lies in the trash.
+    pub fn is_in_trash(&self) -> bool {
+        self.way.starts_with(trash::TRASH)
+    }
+
     /// Its absolute path.
     pub fn path(&self) -> String {
         format!("{}/{}", self.root, self.way)
