@@ -9,6 +9,7 @@
 )]
 
 mod accounts;
+mod approved_files;
 mod canaries;
 mod crashes;
 mod damage;
@@ -31,7 +32,9 @@ mod page;
 mod pages;
 mod peer;
 mod postgres;
+mod provenance;
 mod races;
+mod reading;
 mod runaway;
 mod ssrf;
 mod state;

@@ -104,6 +104,7 @@ const CALL: [Code; 86] = [
     Code::FilesPattern,
     Code::FilesCount,
     Code::FilesChanged,
+    Code::FilesNotAsApproved,
     Code::StateConflict,
     Code::StateQuota,
     Code::StateKey,
