@@ -184,7 +184,8 @@ pub(crate) fn trusted(written: &Written, reader: &mut Reader<'_>) {
             let Way::Program(program) = &mount.way else { continue };
             let writes = program.write.iter().map(|path| real(path));
             if writes.into_iter().any(|there| there.starts_with(&trusted) || trusted.starts_with(&there)) {
-                let message = format!("the mount `{}` may write below the trusted root `{}`", mount.name, root.path.display());
+                let message =
+                    format!("the mount `{}` may write below the trusted root `{}`", mount.name, root.path.display());
                 reader
                     .refuse("filesystem.roots", "config.conflict", message)
                     .why("what a mounted server writes is outside text, and would not be screened there")

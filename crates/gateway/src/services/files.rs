@@ -215,7 +215,10 @@ impl Inner {
 
     /// The screen of a call, if what agents are shown is screened.
     fn screen(&self, runtime: Handle, reader: Reader) -> Result<Option<Screen<'_>>, Refusal> {
-        self.screening.as_ref().map(|screening| screening.of(&self.scope, (runtime, reader), self.clock.0.now())).transpose()
+        self.screening
+            .as_ref()
+            .map(|screening| screening.of(&self.scope, (runtime, reader), self.clock.0.now()))
+            .transpose()
     }
 
     fn answer(&self, ask: &Asked, runtime: Handle) -> Result<Value, Refusal> {
@@ -262,7 +265,8 @@ impl Inner {
     fn note_written(&self, hold: &Hold, plan: &Plan, runtime: &Handle) -> Result<(), Refusal> {
         let Some(screening) = &self.screening else { return Ok(()) };
         // What is only copied or moved from one trusted folder to another stays whose it was.
-        let source = Arguments(hold.action.arguments()).text("source").map(|path| self.scope.locate(hold.agent(), path));
+        let source =
+            Arguments(hold.action.arguments()).text("source").map(|path| self.scope.locate(hold.agent(), path));
         if let Some(Ok(source)) = source
             && self.scope.ground(&source)?.trusted
         {
@@ -339,7 +343,8 @@ fn hide_names(screen: &Screen<'_>, place: &Place, answer: &mut Value) -> Result<
     let Some(answer) = answer.as_object_mut() else { return Ok(()) };
     for (list, key) in LISTS {
         let Some(entries) = answer.get_mut(list).and_then(Value::as_array_mut) else { continue };
-        let name = |entry: &Value| if key.is_empty() { entry.as_str() } else { entry.get(key)?.as_str() }.map(str::to_owned);
+        let name =
+            |entry: &Value| if key.is_empty() { entry.as_str() } else { entry.get(key)?.as_str() }.map(str::to_owned);
         let names: Vec<String> = entries.iter().map(|entry| name(entry).unwrap_or_default()).collect();
         let may = screen.names(place, &names)?;
         let withheld = may.iter().filter(|may| !**may).count();

@@ -96,9 +96,7 @@ const CASES: [Case; 10] = [
     Case {
         name: "one more file below an edited folder",
         capability: "filesystem.edit",
-        arguments: |house| {
-            json!({"path": house.work().display().to_string(), "pattern": "second", "replace": "third", "replace_all": true})
-        },
+        arguments: |house| json!({"path": house.work().display().to_string(), "pattern": "second", "replace": "third", "replace_all": true}),
         change: |work| fs::write(work.join("c.txt"), "another second").unwrap(),
         happened: |work| read(work.join("b.txt")).contains("third") || read(work.join("c.txt")).contains("third"),
     },
@@ -112,7 +110,12 @@ const CASES: [Case; 10] = [
 ];
 
 async fn house() -> House {
-    let house = House::new(Plan { org: ORG.into(), config: "batch: {services: {filesystem: off}}\n".into(), ..Plan::default() }).await;
+    let house = House::new(Plan {
+        org: ORG.into(),
+        config: "batch: {services: {filesystem: off}}\n".into(),
+        ..Plan::default()
+    })
+    .await;
     fs::write(house.work().join("a.txt"), "first").unwrap();
     fs::write(house.work().join("b.txt"), "second").unwrap();
     house
@@ -266,7 +269,8 @@ async fn a_repeated_call_is_a_duplicate_though_the_file_changed_in_between() {
 async fn what_nobody_had_to_approve_goes_on_as_before() {
     let mut house = House::new(Plan::default()).await;
     fs::write(house.work().join("a.txt"), "first").unwrap();
-    let Answer::Held { hold: id, .. } = house.call("filesystem.copy", (CASES[0].arguments)(&house)).await.unwrap() else {
+    let Answer::Held { hold: id, .. } = house.call("filesystem.copy", (CASES[0].arguments)(&house)).await.unwrap()
+    else {
         panic!("an autonomous copy is held");
     };
     fs::write(house.work().join("a.txt"), "other").unwrap();

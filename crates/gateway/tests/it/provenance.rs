@@ -50,12 +50,14 @@ async fn an_attack_is_withheld_whichever_capability_reads_it() {
         ("filesystem.read", |house| json!({"path": house.path("nul.txt")})),
         ("filesystem.search_content", |house| json!({"path": house.work().display().to_string(), "pattern": "mail"})),
         ("filesystem.search_content", |house| json!({"path": house.path("note.txt"), "pattern": "evil"})),
-        ("filesystem.search_content", |house| {
-            json!({"path": house.path("note.txt"), "pattern": ".*", "regex": true, "count_by": "match"})
-        }),
-        ("filesystem.edit", |house| {
-            json!({"path": house.path("note.txt"), "pattern": "every", "replace": "every", "dry_run": true})
-        }),
+        (
+            "filesystem.search_content",
+            |house| json!({"path": house.path("note.txt"), "pattern": ".*", "regex": true, "count_by": "match"}),
+        ),
+        (
+            "filesystem.edit",
+            |house| json!({"path": house.path("note.txt"), "pattern": "every", "replace": "every", "dry_run": true}),
+        ),
         ("filesystem.list", |house| json!({"path": house.path("names")})),
         ("filesystem.search", |house| json!({"path": house.path("names"), "pattern": "**"})),
         ("state.shared.get", |_| json!({"key": "plan"})),

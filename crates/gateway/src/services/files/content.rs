@@ -74,9 +74,16 @@ pub(crate) fn search_content(
                 (cut, skipped) = (true, skipped + 1);
                 continue;
             }
-            if let Screened::Withheld(_) = screen.file(&found.place, text.as_bytes(), &shown_of(&text, &expression))? {
-                withheld += 1;
-                continue;
+            match screen.file(&found.place, text.as_bytes(), &shown_of(&text, &expression))? {
+                Screened::Trusted | Screened::Shown { .. } => {}
+                Screened::Withheld(_) => {
+                    withheld += 1;
+                    continue;
+                }
+                Screened::Unreadable(_) => {
+                    skipped += 1;
+                    continue;
+                }
             }
         }
         let mut count = |key: &str, by: u64| {

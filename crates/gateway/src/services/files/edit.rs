@@ -129,9 +129,9 @@ impl Edit {
     /// The answer, with what became of it. The difference shows parts of the files: it is shown only where all of them
     /// may be.
     pub fn answer(&self, applied: &str, screen: Option<&Screen<'_>>) -> Value {
-        let diff = screen.and_then(|screen| self.hidden(screen)).unwrap_or_else(|| {
-            without_imitations(&self.diff).unwrap_or_else(|| self.diff.clone())
-        });
+        let diff = screen
+            .and_then(|screen| self.hidden(screen))
+            .unwrap_or_else(|| without_imitations(&self.diff).unwrap_or_else(|| self.diff.clone()));
         let per_file: Vec<Value> =
             self.files.iter().map(|file| json!({"path": file.place.path, "replacements": file.places})).collect();
         json!({
@@ -151,7 +151,7 @@ impl Edit {
             match screen.file(&file.place, content, &self.diff) {
                 Ok(Screened::Trusted | Screened::Shown { .. }) => None,
                 Ok(Screened::Withheld(finding)) => Some(format!("(not shown: a file is kept back as {finding})")),
-                Err(_) => Some("(not shown: a file could not be screened)".into()),
+                Ok(Screened::Unreadable(_)) | Err(_) => Some("(not shown: a file could not be screened)".into()),
             }
         })
     }

@@ -125,7 +125,8 @@ impl Plan {
         let paths: Vec<String> = self.objects.iter().filter(outside).map(Object::path).collect();
         let prints = |object: &'_ Object| [object.before.clone(), object.after.clone()];
         let prints: Vec<[Print; 2]> = self.objects.iter().filter(outside).map(prints).collect();
-        let pairs = paths.iter().zip(&prints).flat_map(|(path, prints)| prints.iter().map(move |print| (path.as_str(), print)));
+        let pairs =
+            paths.iter().zip(&prints).flat_map(|(path, prints)| prints.iter().map(move |print| (path.as_str(), print)));
         format!("{BINDING}{}", fingerprint(pairs))
     }
 

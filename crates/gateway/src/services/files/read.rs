@@ -14,7 +14,7 @@ use sluice_core::refusal::{Code, Refusal};
 use super::arguments::{Arguments, Encoding, encode, odd};
 use super::open::{Entry, WHOLE, kind_word, modified, moment, refusal, refusal_of, size, untouched};
 use super::roots::{Place, Scope};
-use super::screen::{AROUND, Screen, Screened, WHOLE_SCREENED, kept_back};
+use super::screen::{AROUND, Screen, Screened, WHOLE_SCREENED, kept_back, unread};
 use super::sight::Sight;
 use crate::intake::without_imitations;
 use crate::value::put;
@@ -97,6 +97,7 @@ fn screened(
     match screen.file(place, around, &shown)? {
         Screened::Trusted => return Ok(()),
         Screened::Withheld(finding) => return Err(kept_back("file", finding)),
+        Screened::Unreadable(code) => return Err(unread(&code)),
         Screened::Shown { suspect } => {
             put(answer, "untrusted", true);
             if suspect {

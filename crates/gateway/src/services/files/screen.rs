@@ -22,6 +22,8 @@ use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
 pub(crate) const WHOLE_SCREENED: usize = 4 << 20;
 /// How much around a shown part of a larger file is screened with it.
 pub(crate) const AROUND: usize = 64 << 10;
+/// What stands before a text that cannot be read as what it looks like.
+const PREFACE: &str = "A file:\n";
 /// Contents that are known to be clean.
 const KNOWN: usize = 4_096;
 /// Names that are looked at one by one after something was found in all of them together.
@@ -54,7 +56,7 @@ pub(crate) struct Screen<'a> {
 }
 
 /// Whose words a content holds, and whether they may be shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Screened {
     /// The person's own: not looked at.
     Trusted,
@@ -65,6 +67,8 @@ pub(crate) enum Screened {
     },
     /// Outside text that is kept from agents.
     Withheld(FindingId),
+    /// Outside text that no stage could read, with the code of the stage. It is kept from agents, too.
+    Unreadable(String),
 }
 
 impl Screening {
@@ -122,7 +126,7 @@ impl Screen<'_> {
             let end = content.len().min(from + WHOLE_SCREENED);
             if let Some(text) = readable(content.get(from..end).unwrap_or_default()) {
                 match self.text(&source, &author, (&text, shown))? {
-                    withheld @ Screened::Withheld(_) => return Ok(withheld),
+                    hidden @ (Screened::Withheld(_) | Screened::Unreadable(_)) => return Ok(hidden),
                     Screened::Shown { suspect: true } => all = Screened::Shown { suspect: true },
                     Screened::Shown { suspect: false } | Screened::Trusted => {}
                 }
@@ -143,15 +147,19 @@ impl Screen<'_> {
         }
         let source = format!("names below {}", place.path);
         let judge = |words: &str| self.text(&source, "somebody else", (words, words));
-        let Screened::Withheld(finding) = judge(&names.join("\n"))? else { return Ok(may_all) };
+        let no = match judge(&names.join("\n"))? {
+            Screened::Trusted | Screened::Shown { .. } => return Ok(may_all),
+            Screened::Withheld(finding) => kept_back("list of names", finding),
+            Screened::Unreadable(code) => unread(&code),
+        };
         let mut may = vec![false; names.len()];
         if names.len() <= NAMES {
             for (name, may) in names.iter().zip(&mut may) {
-                *may = !matches!(judge(name)?, Screened::Withheld(_));
+                *may = matches!(judge(name)?, Screened::Shown { .. });
             }
         }
         // What was found only in all of them together is in none of them alone.
-        if may.iter().all(|may| *may) { Err(kept_back("list of names", finding)) } else { Ok(may) }
+        if may.iter().all(|may| *may) { Err(no) } else { Ok(may) }
     }
 
     /// Who may have written a content that is outside text; nothing if it is the person's own.
@@ -172,7 +180,7 @@ impl Screen<'_> {
             self.runtime.block_on(noted)?;
             return Ok(Screened::Shown { suspect: false });
         }
-        let item = Incoming {
+        let mut item = Incoming {
             bytes: text.as_bytes().to_vec(),
             declared: Some("text/plain; charset=utf-8".into()),
             service: self.service.clone(),
@@ -183,24 +191,32 @@ impl Screen<'_> {
             reader: Some(self.reader.clone()),
             enveloped: false,
         };
-        match self.runtime.block_on(self.screening.intake.take_in(&item))? {
-            Taken::Clean(Cleaned { withheld: Some(finding), .. }) => Ok(Screened::Withheld(finding)),
+        let mut taken = self.runtime.block_on(self.screening.intake.take_in(&item))?;
+        if let Taken::Refused { .. } = taken {
+            // A text that begins like an archive, or has more members than JSON may: once more, as plain words.
+            item.bytes = format!("{PREFACE}{text}").into_bytes();
+            taken = self.runtime.block_on(self.screening.intake.take_in(&item))?;
+        }
+        Ok(match taken {
+            Taken::Clean(Cleaned { withheld: Some(finding), .. }) => Screened::Withheld(finding),
             Taken::Clean(cleaned) => {
                 let suspect = cleaned.is_suspect();
                 if !suspect {
                     self.screening.learn(hash);
                 }
-                Ok(Screened::Shown { suspect })
+                Screened::Shown { suspect }
             }
-            Taken::Refused { code } => {
-                let words = format!(
-                    "the content cannot be screened ({code}), so it is not shown as text; where the folder holds only \
-                     the person's own files, an operator can set `trusted: true` for it"
-                );
-                Err(Refusal::new(Code::ContentUnread).with_text(&words))
-            }
-        }
+            Taken::Refused { code } => Screened::Unreadable(code),
+        })
     }
+}
+
+/// The refusal of a content that could not be screened.
+pub(crate) fn unread(code: &str) -> Refusal {
+    Refusal::new(Code::ContentUnread).with_text(&format!(
+        "the content cannot be screened ({code}), so it is not shown; where the folder holds only the person's own \
+         files, an operator can set `trusted: true` for it"
+    ))
 }
 
 /// The refusal that names a finding.
@@ -219,7 +235,8 @@ fn readable(content: &[u8]) -> Option<String> {
     if text.is_empty() {
         return None;
     }
-    let odd = text.chars().filter(|c| *c == char::REPLACEMENT_CHARACTER || (c.is_control() && !c.is_whitespace())).count();
+    let odd =
+        text.chars().filter(|c| *c == char::REPLACEMENT_CHARACTER || (c.is_control() && !c.is_whitespace())).count();
     (odd * 4 <= text.chars().count()).then_some(text)
 }
 

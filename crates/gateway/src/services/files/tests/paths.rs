@@ -279,7 +279,12 @@ fn a_root_opened_for_reading_is_never_written() {
 
 #[test]
 fn a_root_is_closed_to_agents_it_was_not_opened_to() {
-    let other = |path| Root { path, agents: Agents::Named(vec![AgentName::new("other").unwrap()]), read_only: false, trusted: false };
+    let other = |path| Root {
+        path,
+        agents: Agents::Named(vec![AgentName::new("other").unwrap()]),
+        read_only: false,
+        trusted: false,
+    };
     let world = World::with(other, false);
     world.put("ordinary", "text");
     for (capability, answer) in everything_at(&world, &world.path("ordinary")) {
