@@ -37,8 +37,10 @@ struct Frozen {
     account: Option<String>,
     definition: Option<String>,
     arguments: Map<String, Value>,
+    found: Vec<String>,
     bytes: Vec<u8>,
     digest: Digest,
+    call_digest: Digest,
 }
 
 /// What is frozen, by the names it has in the canonical bytes.
@@ -52,6 +54,8 @@ struct Envelope {
     capability: CapabilityName,
     #[serde(default)]
     definition: Option<String>,
+    #[serde(default)]
+    found: Vec<String>,
     v: u8,
 }
 
@@ -131,6 +135,7 @@ impl Action {
             arguments,
             capability: capability.name.clone(),
             definition,
+            found: Vec::new(),
             v: VERSION,
         }))
     }
@@ -141,11 +146,31 @@ impl Action {
     /// When the arguments are not an object.
     pub fn custom(capability: CapabilityName, agent: AgentName, arguments: Value) -> Result<Self, ActionError> {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
-        Ok(Self::freeze(Envelope { account: None, agent, arguments, capability, definition: None, v: VERSION }))
+        let (account, definition, found) = (None, None, Vec::new());
+        Ok(Self::freeze(Envelope { account, agent, arguments, capability, definition, found, v: VERSION }))
+    }
+
+    /// The same call, bound to the state in which its objects were found: one line of text for each fact.
+    ///
+    /// The lines are shown to people and belong to the canonical bytes, so an approval covers this state and no other.
+    #[must_use]
+    pub fn with_found(&self, found: Vec<String>) -> Self {
+        if self.found() == found.as_slice() {
+            return self.clone();
+        }
+        Self::freeze(Envelope {
+            account: self.0.account.clone(),
+            agent: self.0.agent.clone(),
+            arguments: self.0.arguments.clone(),
+            capability: self.0.capability.clone(),
+            definition: self.0.definition.clone(),
+            found,
+            v: VERSION,
+        })
     }
 
     fn freeze(envelope: Envelope) -> Self {
-        let Envelope { account, agent, arguments, capability, definition, v: _ } = envelope;
+        let Envelope { account, agent, arguments, capability, definition, found, v: _ } = envelope;
         let mut envelope = Map::new();
         if let Some(account) = &account {
             envelope.insert("account".into(), Value::String(account.clone()));
@@ -157,9 +182,15 @@ impl Action {
             envelope.insert("definition".into(), Value::String(definition.clone()));
         }
         envelope.insert("v".into(), Value::Number(VERSION.into()));
-        let envelope = Value::Object(envelope);
-        let bytes = json::canonical(&envelope);
-        let digest = Digest::of(&bytes);
+        let mut envelope = Value::Object(envelope);
+        let mut bytes = json::canonical(&envelope);
+        let call_digest = Digest::of(&bytes);
+        let mut digest = call_digest;
+        if let (false, Value::Object(map)) = (found.is_empty(), &mut envelope) {
+            map.insert("found".into(), found.iter().cloned().map(Value::String).collect());
+            bytes = json::canonical(&envelope);
+            digest = Digest::of(&bytes);
+        }
         let arguments = match envelope {
             Value::Object(mut envelope) => match envelope.remove("arguments") {
                 Some(Value::Object(arguments)) => arguments,
@@ -167,7 +198,17 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self(Arc::new(Frozen { agent, capability, account, definition, arguments, bytes, digest }))
+        Self(Arc::new(Frozen {
+            agent,
+            capability,
+            account,
+            definition,
+            arguments,
+            found,
+            bytes,
+            digest,
+            call_digest,
+        }))
     }
 
     /// Reads stored bytes back.
@@ -210,6 +251,11 @@ impl Action {
     pub fn arguments(&self) -> &Map<String, Value> {
         &self.0.arguments
     }
+    /// The state in which its objects were found when it was frozen; empty if it depends on none.
+    #[must_use]
+    pub fn found(&self) -> &[String] {
+        &self.0.found
+    }
     /// The canonical bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -219,6 +265,11 @@ impl Action {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
+    }
+    /// The digest of the call alone, without the state in which its objects were found: equal for a repeated call.
+    #[must_use]
+    pub fn call_digest(&self) -> Digest {
+        self.0.call_digest
     }
 }
 
@@ -354,6 +405,18 @@ mod tests {
         assert!(one.digest() != other.digest() && one.digest() != with(None).digest());
         assert_eq!(Action::from_stored(one.bytes()).unwrap().definition(), Some("aa"));
         assert_eq!(with(None).definition(), None);
+    }
+
+    #[test]
+    fn the_state_of_its_objects_belongs_to_an_action_and_not_to_the_call() {
+        let call = ask(json!({"to": "a"})).unwrap();
+        let (one, other) = (call.with_found(vec!["file 1".into()]), call.with_found(vec!["file 2".into()]));
+        assert!(one.digest() != other.digest() && one.digest() != call.digest());
+        assert_eq!([one.call_digest(), other.call_digest()], [call.digest(); 2]);
+        assert_eq!(Action::from_stored(one.bytes()).unwrap(), one);
+        assert_eq!(Action::from_stored(one.bytes()).unwrap().found(), ["file 1"]);
+        assert_eq!(one.with_found(Vec::new()), call);
+        assert!(Action::from_stored(br#"{"agent":"clerk","arguments":{},"capability":"custom:x","found":[],"v":1}"#).is_err());
     }
 
     #[test]

@@ -124,6 +124,10 @@ pub struct Param {
     /// Whether it is prose that only people read. A card may cut prose; everything else is shown whole.
     #[serde(default)]
     pub prose: bool,
+    /// Whether the call reads the content of the file or folder it names, or tells about it. Policy then also judges
+    /// the call as a `filesystem.read` of that path, and the stricter answer counts.
+    #[serde(default)]
+    pub reads: bool,
     /// One sentence for people and models: what it means, in which unit, within which bounds.
     #[serde(default)]
     pub about: String,
@@ -155,6 +159,7 @@ impl Param {
             target: false,
             object: false,
             prose: false,
+            reads: false,
             about: String::new(),
             choices: Vec::new(),
             min: None,

@@ -19,6 +19,7 @@ pub(crate) mod path;
 mod pattern;
 mod program;
 mod question;
+mod reads;
 #[cfg(test)]
 mod reference;
 mod rule;
@@ -34,7 +35,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use condition::span::Rate;
 pub use diff::{Change, Diff, Direction, Reach};
-pub use explain::{ConditionLine, Explanation, LayerLine, RuleLine, RuleState};
+pub use explain::{ConditionLine, Explanation, LayerLine, ReadLine, RuleLine, RuleState};
 pub use fault::{Fault, LoadErrors, Place, Severity};
 pub use format::{FormatError, format};
 pub use judge::{Base, Hit, RateUse, Reason, Verdict};
@@ -42,6 +43,7 @@ pub use layer::{Layer, MAX_BYTES, MAX_RULES};
 pub use live::LivePolicy;
 pub use pattern::Pattern;
 pub use question::{NoRates, Origin, Origins, Question, RateKey, Rates};
+pub use reads::{CallVerdict, ReadVerdict};
 pub use rule::{Rule, RuleRef};
 pub use schema::SCHEMA;
 pub use template::{TEMPLATES, Template, TemplateFile};
@@ -216,7 +218,11 @@ impl std::fmt::Debug for Judged<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Param");
         shown.field("name", &self.0.name).field("kind", &self.0.kind).field("required", &self.0.required);
-        shown.field("target", &self.0.target).field("object", &self.0.object).finish()
+        shown.field("target", &self.0.target).field("object", &self.0.object);
+        if self.0.reads {
+            shown.field("reads", &true);
+        }
+        shown.finish()
     }
 }
 

@@ -325,6 +325,7 @@ impl Written {
         check::orders(&self.limits, &self.disk, reader);
         check::mail(&self.email, reader);
         check::roots(self, file.as_deref(), reader);
+        check::trusted(self, reader);
         check::mounts(self, file.as_deref(), reader);
         let shown = self.shown();
         let Self { general, tls: _, database: _, .. } = self;

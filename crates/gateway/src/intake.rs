@@ -23,6 +23,7 @@ use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Timestamp};
 use sluice_store::{Finding, Observation, Store, StoreError};
 
 pub use self::reader::{Notes, Reader};
+pub(crate) use self::stub::{break_imitations_in, without_imitations};
 use crate::config::Content;
 use crate::rooms::leak::Scan;
 use crate::services::Work;
@@ -91,6 +92,14 @@ pub struct Cleaned {
     pub notes: Vec<Note>,
     /// Set where the item is withheld: then the text is ours and says so.
     pub withheld: Option<FindingId>,
+}
+
+impl Cleaned {
+    /// Whether a session that is shown it is tainted by it.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        thousandths(self.score) >= SUSPECT
+    }
 }
 
 impl std::fmt::Debug for Cleaned {

@@ -327,7 +327,11 @@ fn write_private(folder: &Path, path: &Path, content: &[u8]) -> std::io::Result<
 }
 
 /// The folders opened to agents.
-fn open_folders(config: &Config, policy: &Arc<LivePolicy>, world: &World) -> Result<Files, OpenError> {
+fn open_folders(
+    config: &Config,
+    (policy, intake, store): (&Arc<LivePolicy>, &Arc<Intake>, &Arc<Store>),
+    world: &World,
+) -> Result<Files, OpenError> {
     let list = config.filesystem.roots.iter().map(|root| Root {
         path: root.path.display().to_string(),
         agents: match &root.agents {
@@ -335,9 +339,11 @@ fn open_folders(config: &Config, policy: &Arc<LivePolicy>, world: &World) -> Res
             Agents::Named(names) => files::Agents::Named(names.clone()),
         },
         read_only: root.read_only,
+        trusted: root.trusted,
     });
     let roots = Roots { list: list.collect(), allow_hard_links: config.filesystem.allow_hard_links };
-    Files::judged_by(Arc::clone(policy), roots, Arc::clone(&world.clock))
+    let with = (Arc::clone(policy), Arc::clone(intake), Arc::clone(store));
+    Files::screened(with, roots, Arc::clone(&world.clock))
         .map_err(|error| OpenError::Folder { path: "filesystem.roots".into(), why: error.to_string() })
 }
 
@@ -350,7 +356,7 @@ fn services(
     (vault, egress, intake): (&Arc<Vault>, &Arc<Egress>, &Arc<Intake>),
 ) -> Result<(Services, Arc<About>), OpenError> {
     let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
-    let state = Arc::new(State::new(Arc::clone(store), config.state.clone()));
+    let state = Arc::new(State::new(Arc::clone(store), config.state.clone(), Arc::clone(intake)));
     let alerts: Arc<dyn Service> = Arc::new(Alerts::new(Arc::clone(store)));
     let secrets: Arc<dyn Service> = Arc::new(Secrets::new(Arc::clone(store), Arc::clone(vault)));
     let mut services = Services::default().with_state(name("state")?, state).with(name("alerts")?, alerts);
@@ -361,7 +367,7 @@ fn services(
         services = services.with(name("network")?, network);
     }
     if !config.filesystem.roots.is_empty() {
-        let files = open_folders(config, policy, world)?;
+        let files = open_folders(config, (policy, intake, store), world)?;
         services = services.with_files(name("filesystem")?, Arc::new(files));
     }
     let folders = config.filesystem.roots.iter().map(|root| {

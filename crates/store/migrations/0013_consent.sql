@@ -63,4 +63,13 @@ CREATE TABLE cosignatures (
 
 -- Files and shared state: where their content comes from.
 
+-- Contents that agents wrote into trusted folders, by their hash: they are outside text for whoever reads them.
+CREATE TABLE written_files (
+    sha256 TEXT NOT NULL PRIMARY KEY,
+    path TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    hold BLOB NOT NULL,
+    written_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Observe mode.

@@ -278,7 +278,7 @@ impl Admission {
         if desk.now >= expires_at {
             return Ok(None);
         }
-        if digest != self.action.digest() {
+        if digest != self.action.call_digest() {
             return Err(StoreError::KeyReuse);
         }
         Ok(Some(Admitted::Again { call: CallId::from_bits(call), hold: HoldId::from_bits(hold) }))
@@ -286,7 +286,7 @@ impl Admission {
 
     /// An identical write of the last minutes that still counts.
     async fn twin<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Row>, StoreError> {
-        let (digest, since) = (self.action.digest(), desk.now - DUPLICATE_SPAN);
+        let (digest, since) = (self.action.call_digest(), desk.now - DUPLICATE_SPAN);
         let Some(alike) = desk.tx().recent_like(digest) else {
             return desk.row(TWIN, params![digest, since]).await;
         };
@@ -305,7 +305,7 @@ impl Admission {
             let values = ["agent", "name"].into_iter().zip(params.iter().cloned()).collect();
             return Some(Ahead { sql: BY_KEY, params, rests_on: vec![("idempotency", values)], follows: None });
         }
-        let (digest, since) = (self.action.digest(), now - DUPLICATE_SPAN);
+        let (digest, since) = (self.action.call_digest(), now - DUPLICATE_SPAN);
         let rests_on = vec![("holds", vec![("digest", Val::from(digest))])];
         (!self.allow_duplicate && self.tier != Tier::Blocked).then(|| Ahead {
             sql: TWIN,
@@ -458,7 +458,7 @@ impl Admission {
     /// The row of [`REMEMBER`], but for how long.
     fn key_row(&self) -> Option<Vec<Val>> {
         let key = self.idempotency_key.as_deref()?;
-        Some(params![self.action.agent(), key, self.action.digest(), self.call, self.hold])
+        Some(params![self.action.agent(), key, self.action.call_digest(), self.call, self.hold])
     }
 
     /// Refused for good. The key is not kept: a changed policy may answer differently.

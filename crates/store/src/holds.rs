@@ -39,6 +39,9 @@ const INSERT: &str = "INSERT INTO holds (id, call, session, agent, service, dige
      weight, delay, admitted_at, reverses, state, version, epoch, attempts, approval, handle, not_before) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
+/// A write is bound to a new state of its objects.
+const REBOUND: &str = "UPDATE contents SET action = ?2 WHERE hold = ?1";
+
 const CONTENT: &str = "INSERT INTO contents (hold, action, record_key, targets, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// One held write, for whoever may see it.
@@ -120,6 +123,17 @@ pub(crate) fn record<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, from: &str, by:
     desk.record(fact);
 }
 
+/// Binds a write to the state in which its objects are now. Only together with a new question about it.
+pub(crate) fn rebind<T: Tx>(desk: &mut Desk<'_, T>, hold: Hold, action: Action) -> Result<Hold, StoreError> {
+    // SECURITY: the call itself never changes; only what it was found to act on does.
+    if action.call_digest() != hold.action.call_digest() {
+        return Err(StoreError::Impossible { table: "contents", detail: "a write bound to another call" });
+    }
+    seen::keep(&action);
+    desk.write_one(REBOUND, params![hold.id, action.bytes()]);
+    Ok(Hold { action, ..hold })
+}
+
 /// Writes a moved hold over the version it was read at.
 pub(crate) fn save<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, before: u64) {
     let mut params = params![hold.id, before];
@@ -152,7 +166,7 @@ impl NewHold {
             hold.session,
             hold.agent(),
             &hold.service,
-            hold.action.digest(),
+            hold.action.call_digest(),
             hold.class.as_str(),
             hold.tier.as_str(),
             hold.policy.as_str(),
@@ -256,7 +270,7 @@ pub(crate) fn decode(row: Row) -> Result<Hold, StoreError> {
     let reverses = row.maybe_bits()?.map(HoldId::from_bits);
     let (version, epoch, attempts, handle) = (row.count()?, row.count()?, row.count()?, row.maybe_text()?);
     let action = seen::action(&row.blob()?, digest).map_err(|_| row.impossible("an action that is not canonical"))?;
-    if action.digest() != digest || *action.agent() != agent {
+    if action.call_digest() != digest || *action.agent() != agent {
         return Err(row.impossible("an action that does not match its digest or agent"));
     }
     let (state, consent) = decode_state(&mut row, epoch)?;

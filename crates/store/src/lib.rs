@@ -58,6 +58,7 @@ mod stops;
 mod targets;
 mod touch;
 mod vault;
+mod written;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,6 +107,7 @@ pub use rollbacks::Point;
 pub use sessions::{Session, SessionFilter};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
+pub use written::{FileOrigin, WrittenFiles};
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};

@@ -3,6 +3,7 @@
 //! Promise: intent is durable before an effect may leave, the result after; a claim that is no longer
 //! valid changes nothing; a freeze, a stricter policy or a lapsed yes stops a write at the last moment.
 
+use sluice_core::action::Action;
 use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState};
 use sluice_core::backoff;
@@ -82,7 +83,7 @@ pub struct ClaimItem {
 }
 
 /// Policy's second look, just before the effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Recheck {
     /// Nothing has become stricter.
     Stands,
@@ -94,6 +95,8 @@ pub enum Recheck {
         expiry: Span,
         /// Why, as the rules say it now.
         reasons: Vec<AskReason>,
+        /// The same call bound to the state its objects are in now, if that is not the one it was bound to.
+        action: Option<Box<Action>>,
     },
     /// It is forbidden now.
     Block {
@@ -179,11 +182,15 @@ impl Claims {
         }
         match &item.recheck {
             Recheck::Stands => {}
-            Recheck::Ask { code, expiry, reasons } => {
+            Recheck::Ask { code, expiry, reasons, action } => {
                 // The rules became stricter than the ones the yes was given under.
                 if let Some(approval) = consent {
                     approvals::take_back(desk, approval, &Why::because(desk.actor(), code))?;
                 }
+                let hold = match action {
+                    Some(action) => holds::rebind(desk, hold, action.as_ref().clone())?,
+                    None => hold,
+                };
                 let (approval, message) = (item.approval, item.message);
                 let again = AskAgain { approval, message, code, expiry: *expiry, reasons };
                 return again.ask(desk, hold, desk.actor()).map(|hold| Claimed::Asked(hold.id, item.approval));

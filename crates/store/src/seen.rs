@@ -1,6 +1,6 @@
 //! Actions this thread has lately read or admitted, so that the same bytes are not taken apart again.
 //!
-//! Takes stored bytes with their digest; gives the action they are. Promise: what is handed out was
+//! Takes stored bytes with the digest of their call; gives the action they are. Promise: what is handed out was
 //! checked to be canonical, and its bytes are compared with the stored ones every time.
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ thread_local! {
 /// The action these stored bytes are.
 pub(crate) fn action(bytes: &[u8], digest: Digest) -> Result<Action, ActionError> {
     let kept = SEEN.with_borrow(|seen| seen.get(place(digest)).cloned().flatten());
-    if let Some(kept) = kept.filter(|kept| kept.digest() == digest && kept.bytes() == bytes) {
+    if let Some(kept) = kept.filter(|kept| kept.call_digest() == digest && kept.bytes() == bytes) {
         return Ok(kept);
     }
     let action = Action::from_stored(bytes)?;
@@ -32,7 +32,7 @@ pub(crate) fn action(bytes: &[u8], digest: Digest) -> Result<Action, ActionError
 pub(crate) fn keep(action: &Action) {
     if action.bytes().len() <= LARGEST {
         SEEN.with_borrow_mut(|seen| {
-            if let Some(kept) = seen.get_mut(place(action.digest())) {
+            if let Some(kept) = seen.get_mut(place(action.call_digest())) {
                 *kept = Some(action.clone());
             }
         });

@@ -174,6 +174,7 @@ impl History {
         for (id, story) in told {
             let row = self.holds.get(id).ok_or_else(|| Flaw(format!("{id} is in the record and has no row")))?;
             let mut before: Option<&Entry> = None;
+            let mut bound = None;
             for ((version, entry), expected) in story.iter().zip(1_u64..) {
                 let at = place(Some(entry));
                 if *version != expected {
@@ -181,9 +182,11 @@ impl History {
                 }
                 let fact = &entry.fact;
                 let to = fact.to.as_deref().unwrap_or_default();
-                if fact.digest != Some(row.action.digest()) {
-                    return Err(Flaw(format!("{at}: another action than the row of {id} has")));
+                // Only a new question binds a write to a new state of its objects.
+                if bound.is_some() && fact.digest != bound && by(entry) != "pull_back" {
+                    return Err(Flaw(format!("{at}: another action than the one {id} was bound to")));
                 }
+                bound = fact.digest;
                 if fact.kind.strip_prefix("hold.") != Some(to) {
                     return Err(Flaw(format!("{at}: {id} enters `{to}`")));
                 }
@@ -213,6 +216,9 @@ impl History {
                     }
                 }
                 before = Some(entry);
+            }
+            if bound != Some(row.action.digest()) {
+                return Err(Flaw(format!("{}: another action than the row of {id} has", place(story.values().last()))));
             }
             let (last, size) = (before.and_then(|entry| entry.fact.to.as_deref()), story.len());
             if last != Some(row.state.word()) || u64::try_from(size) != Ok(row.version) {

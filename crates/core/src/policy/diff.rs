@@ -135,7 +135,7 @@ impl Policy {
             for case in &file.tests {
                 let agent = case.given.agent_or(file.agent.as_ref());
                 let question = case.given.question(&agent);
-                let (before, after) = (self.judge(&question).tier, new.judge(&question).tier);
+                let (before, after) = (self.judge_call(&question).tier(), new.judge_call(&question).tier());
                 if before != after {
                     let test = format!("{}:{}", file.name, case.place.line);
                     let capability = case.given.capability.clone();

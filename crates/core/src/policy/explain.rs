@@ -15,7 +15,9 @@ use super::index::{Found, Name};
 use super::judge::{Base, Hit, Layers, Verdict};
 use super::layer::{File, Layer};
 use super::question::Question;
-use super::rule::Rule;
+use super::reads::CallVerdict;
+use super::rule::{Rule, RuleRef};
+use super::suggest::escape;
 use crate::approval::card::visible;
 use crate::tier::Tier;
 
@@ -40,11 +42,29 @@ pub struct Explanation {
     pub layers: Vec<LayerLine>,
     /// What raised the tier above what a rule or default says.
     pub escalations: Vec<String>,
+    /// Paths that the call reads, each judged as a `filesystem.read` of it; the strictest answer counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<ReadLine>,
     /// Which policy answered.
     pub policy_version: String,
     /// The same answer in short.
     #[serde(skip)]
     pub verdict: Verdict,
+}
+
+/// One path that a call reads.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReadLine {
+    /// The path.
+    pub path: String,
+    /// What holds for reading it.
+    pub tier: Tier,
+    /// Where the rule stands that says so; nothing if a default does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    /// The author's reason of that rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// One layer of an explanation.
@@ -137,14 +157,24 @@ impl Policy {
         let (system_line, system) = self.explain_file(Layer::System, Some(0), &facts);
         let unknown = self.is_unknown(question, capability);
         let verdict = Verdict::combine(Layers { agent, org, system }, self.default_for(capability), unknown);
-        let decided = verdict.decided_by();
+        let whole = CallVerdict { own: verdict, reads: self.judge_call(question).reads };
+        let decided = whole.decided_by();
+        let reason_of =
+            |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(visible);
+        let reads = whole.reads.iter().map(|read| ReadLine {
+            path: escape(&read.path),
+            tier: read.verdict.tier,
+            decided_by: read.verdict.decided_by().map(|rule| self.location(rule)),
+            reason: reason_of(read.verdict.decided_by()),
+        });
         Explanation {
+            reads: reads.collect(),
             agent: question.agent.to_string(),
             capability: question.capability.to_string(),
-            tier: verdict.tier,
+            tier: whole.tier(),
             base: verdict.base,
             decided_by: decided.map(|rule| self.location(rule)),
-            reason: decided.and_then(|rule| self.rule(rule)).and_then(|rule| rule.reason.as_deref()).map(visible),
+            reason: reason_of(decided),
             layers: vec![agent_line, org_line, system_line],
             escalations: self.escalations(&verdict),
             policy_version: self.version.clone(),
@@ -256,6 +286,10 @@ impl fmt::Display for Explanation {
         }
         for escalation in &self.escalations {
             writeln!(f, "raised: {escalation}")?;
+        }
+        for read in &self.reads {
+            let at = read.decided_by.as_ref().map(|at| format!(" ({at})")).unwrap_or_default();
+            writeln!(f, "reads: filesystem.read of {}: {}{at}", read.path, read.tier)?;
         }
         match &self.decided_by {
             Some(at) => write!(f, "verdict: {} ({at})", self.tier),

@@ -98,7 +98,7 @@ impl Policy {
 
     fn try_case(&self, file: &str, owner: Option<&AgentName>, case: &Case) -> Outcome {
         let agent = case.given.agent_or(owner);
-        let verdict = self.judge(&case.given.question(&agent));
+        let verdict = self.judge_call(&case.given.question(&agent));
         let decided = verdict.decided_by();
         let got_rule = decided
             .and_then(|rule| self.rule(rule))
@@ -110,11 +110,11 @@ impl Policy {
             agent,
             capability: case.given.capability.clone(),
             expected: case.tier,
-            got: verdict.tier,
+            got: verdict.tier(),
             expected_rule: case.rule.clone(),
             got_rule,
             decided_by: decided.map(|rule| self.location(rule)),
-            passed: verdict.tier == case.tier && rule_fits,
+            passed: verdict.tier() == case.tier && rule_fits,
         }
     }
 }

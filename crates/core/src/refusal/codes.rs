@@ -464,6 +464,9 @@ codes! {
     FilesChanged = "filesystem.changed", 409, AfterChange,
         "the file changed while it was worked on; nothing was written",
         "read it again and decide anew";
+    FilesNotAsApproved = "filesystem.not_as_approved", 409, AfterPerson,
+        "the files are not in the state a person approved; nothing was written",
+        "wait: a person is asked again about the state as it is now";
     FilesTooManyWatches = "filesystem.too_many_watches", 429, AfterChange,
         "this agent watches as many places as it may",
         "watch fewer places, or one further up";

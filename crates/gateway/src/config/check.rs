@@ -176,6 +176,25 @@ pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<
     }
 }
 
+/// No mounted server puts files where they would be taken for the person's own words.
+pub(crate) fn trusted(written: &Written, reader: &mut Reader<'_>) {
+    for root in written.filesystem.roots.iter().filter(|root| root.trusted) {
+        let trusted = real(&root.path);
+        for mount in &written.general.mounts.0 {
+            let Way::Program(program) = &mount.way else { continue };
+            let writes = program.write.iter().map(|path| real(path));
+            if writes.into_iter().any(|there| there.starts_with(&trusted) || trusted.starts_with(&there)) {
+                let message =
+                    format!("the mount `{}` may write below the trusted root `{}`", mount.name, root.path.display());
+                reader
+                    .refuse("filesystem.roots", "config.conflict", message)
+                    .why("what a mounted server writes is outside text, and would not be screened there")
+                    .hint("leave out `trusted`, or give the server a folder of its own");
+            }
+        }
+    }
+}
+
 /// No server of others reaches the gateway's own files.
 pub(crate) fn mounts(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
     let own = own(written, file);

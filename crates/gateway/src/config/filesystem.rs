@@ -12,7 +12,10 @@ use super::setting::{Bad, Setting};
 section! {
     /// Folders agents may use. Without one, no file can be read or written.
     Filesystem at "filesystem" {
-        /// Folders, each with `path`, `agents` (a list of names, or `all`) and `read_only` (false unless said).
+        /// Folders, each with `path`, `agents` (a list of names, or `all`), `read_only` (false unless said) and `trusted`
+        /// (false unless said). Files below a folder that is not trusted are outside text: they are screened before an
+        /// agent is shown them. Set `trusted: true` only where nobody but the person puts files; what agents write there
+        /// is screened nevertheless.
         /// None may hold, or lie in, the folders and files of the gateway itself.
         roots: Vec<Root> = Vec::new(),
         /// Whether files with several names (hard links) may be read and written. One of the names may lie outside.
@@ -29,6 +32,8 @@ pub struct Root {
     pub agents: Agents,
     /// Nothing may be changed in it.
     pub read_only: bool,
+    /// Its files are the person's own words.
+    pub trusted: bool,
 }
 
 /// Some agents, or all.
@@ -51,10 +56,10 @@ impl Agents {
     }
 }
 
-const KEYS: [&str; 3] = ["path", "agents", "read_only"];
+const KEYS: [&str; 4] = ["path", "agents", "read_only", "trusted"];
 
 impl Setting for Root {
-    const WHAT: &'static str = "a map with path, agents and read_only";
+    const WHAT: &'static str = "a map with path, agents, read_only and trusted";
 
     fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
         Err(Bad::new("can only be set in sluice.yaml"))
@@ -62,12 +67,13 @@ impl Setting for Root {
 
     fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
         let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
-        let (mut path, mut agents, mut read_only) = (None, None, false);
+        let (mut path, mut agents, mut read_only, mut trusted) = (None, None, false, false);
         for (key, value) in entries {
             let read = match key.text.as_str() {
                 "path" => PathBuf::from_node(value, base).map(|read| path = Some(read)),
                 "agents" => Agents::from_node(value, base).map(|read| agents = Some(read)),
                 "read_only" => bool::from_node(value, base).map(|read| read_only = read),
+                "trusted" => bool::from_node(value, base).map(|read| trusted = read),
                 other => {
                     let bad = Bad::new(format!("has no key `{}`: a root has {}", escape(other), KEYS.join(", ")));
                     let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
@@ -79,18 +85,23 @@ impl Setting for Root {
         let path = path.ok_or_else(|| Bad::new("must have a `path`"))?;
         let agents =
             agents.ok_or_else(|| Bad::new("must say whose it is").hint("add `agents: [name]` or `agents: all`"))?;
-        Ok(Self { path, agents, read_only })
+        Ok(Self { path, agents, read_only, trusted })
     }
 
     fn shown(&self) -> Value {
-        let fields =
-            [("path", self.path.shown()), ("agents", self.agents.shown()), ("read_only", self.read_only.shown())];
+        let fields = [
+            ("path", self.path.shown()),
+            ("agents", self.agents.shown()),
+            ("read_only", self.read_only.shown()),
+            ("trusted", self.trusted.shown()),
+        ];
         Value::Object(fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect::<Map<_, _>>())
     }
 
     fn shape() -> Value {
         json!({"type": "object", "additionalProperties": false, "required": ["path", "agents"], "properties": {
-            "path": PathBuf::shape(), "agents": Agents::shape(), "read_only": bool::shape()}})
+            "path": PathBuf::shape(), "agents": Agents::shape(), "read_only": bool::shape(),
+            "trusted": bool::shape()}})
     }
 }
 

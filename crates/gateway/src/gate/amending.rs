@@ -49,7 +49,8 @@ pub async fn amend(gw: &Gateway, by: Actor, question: &Question, arguments: Valu
     let checked = schema::check(gw, known).await?;
     let judged = policy::judge(gw, origin::trace(gw, checked).await?).await?;
     let asked = approval::ask(gw, leak::scan(gw, judged)?).await?;
-    let changed = hold::admission(gw, &asked);
+    let mut changed = hold::admission(gw, &asked);
+    changed.action = hold::bound(gw, &changed).await?;
     let amendment = Amendment { approval: question.card.approval.id, by, channel: "api".into(), changed };
     match gw.store.amend(amendment).await? {
         Amended::Now { old, new } => {

@@ -23,6 +23,16 @@ pub(super) fn instead_of(id: FindingId, item: &Incoming, cleaned: Cleaned) -> Cl
     Cleaned { text, value: None, notes: Vec::new(), withheld: Some(id), ..cleaned }
 }
 
+/// The same for a text that is given as it is, without having become [`Cleaned`]; nothing if it imitates no stub.
+pub fn without_imitations(text: &str) -> Option<String> {
+    broken(text)
+}
+
+/// The same for every text of a value.
+pub fn break_imitations_in(value: &mut Value) {
+    walk(value);
+}
+
 /// SECURITY: content that tells an agent that something was withheld, or released, would speak with our voice.
 pub(super) fn break_imitations(cleaned: &mut Cleaned) {
     if let Some(broken) = broken(&cleaned.text) {

@@ -14,8 +14,9 @@ use sluice_core::approval::Subject;
 use sluice_core::approval::reason::AskReason;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
+use sluice_core::refusal::Code;
 use sluice_core::timekeeping::{Reading, Watch};
-use sluice_core::{ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
+use sluice_core::{Action, ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
 use sluice_store::{Abandoned, ClaimItem, Claimed, Claims, Message, Recheck, Severity};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -266,13 +267,23 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
             (policy::stricter(hold, &opinion).or(asks), opinion.reasons)
         }
     };
+    let expiry = gw.config.approvals.expiry;
     let recheck = match stricter {
         Some(Tier::Blocked) => Recheck::Block { code: "policy.blocked".into() },
         Some(_) => {
             let stricter = AskReason::new("policy.stricter");
             let reasons = std::iter::once(stricter).chain(reasons).collect();
-            Recheck::Ask { code: "policy.stricter".into(), expiry: gw.config.approvals.expiry, reasons }
+            Recheck::Ask { code: "policy.stricter".into(), expiry, reasons, action: changed(gw, hold).await }
         }
+        // What a person approved is the state they were shown.
+        None if hold.consent.is_some() => match changed(gw, hold).await {
+            Some(action) => {
+                let code = Code::FilesNotAsApproved.as_str();
+                let reasons = std::iter::once(AskReason::new(code)).chain(reasons).collect();
+                Recheck::Ask { code: code.into(), expiry, reasons, action: Some(action) }
+            }
+            None => Recheck::Stands,
+        },
         None => Recheck::Stands,
     };
     Ok(ClaimItem {
@@ -288,6 +299,17 @@ async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
 async fn is_approved_with_others(gw: &Gateway, hold: &Hold) -> Result<bool, No> {
     let Some(consent) = hold.consent else { return Ok(false) };
     Ok(gw.store.approval(consent).await?.is_some_and(|card| card.approval.subject == Subject::Batch))
+}
+
+/// The write bound to the state its objects are in now, if that is another one than it was bound to. Where the state
+/// cannot be found out, the attempt says why.
+async fn changed(gw: &Gateway, hold: &Hold) -> Option<Box<Action>> {
+    if hold.action.found().is_empty() {
+        return None;
+    }
+    let service = gw.services.for_service(&hold.service).ok()?;
+    let action = hold.action.with_found(service.found(&hold.action).await.ok()?);
+    (action.digest() != hold.action.digest()).then(|| Box::new(action))
 }
 
 impl Pace {

@@ -36,17 +36,19 @@ pub(crate) async fn place(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
         return Err(No::new(Code::StoreDiskFull));
     }
     let checked = asked.checked();
+    let mut admission = admission(gw, &asked);
     if !asked.only_checks() {
         // Fail early: what can be seen to be impossible now need not become a dead letter later.
         let service = gw.services.for_service(checked.service())?;
         service.foresee(checked.action(), checked.known().session().map(|session| session.id)).await?;
+        admission.action = bound(gw, &admission).await?;
     }
     let known = checked.known();
     let wait = known.wish().wait_ms.map_or_else(
         || if checked.delay() == Span::ZERO && !asked.needs_person() { AT_ONCE } else { Span::ZERO },
         |ms| Span::from_millis(ms).min(LONGEST_WAIT),
     );
-    let admitted = gw.store.admit(admission(gw, &asked)).await?;
+    let admitted = gw.store.admit(admission).await?;
     gw.events.wrote();
     let (call, hold) = match admitted {
         Admitted::Held { hold, .. } | Admitted::Awaiting { hold, .. } => (CallId::from_bits(hold.bits()), hold),
@@ -73,6 +75,15 @@ pub(crate) async fn place(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
         }
         Admitted::Again { .. } | Admitted::Blocked => return answer::wait(gw, call, hold, Span::ZERO).await,
     })
+}
+
+/// The action of a write, bound to the state its objects are in now.
+///
+/// # Errors
+/// When that cannot be found out, or the write can be seen to be impossible.
+pub(crate) async fn bound(gw: &Gateway, admission: &Admission) -> Result<Action, No> {
+    let service = gw.services.for_service(&admission.service)?;
+    Ok(admission.action.with_found(service.found(&admission.action).await?))
 }
 
 /// The action of a call that is only checked: never the one that would be carried out.

@@ -12,7 +12,7 @@ use sluice_core::approval::reason::AskReason;
 use sluice_core::batch::Window;
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
-use sluice_core::policy::{Origins, Policy, Question, RateKey, Rates, Reason, Verdict};
+use sluice_core::policy::{CallVerdict, Origins, Policy, Question, RateKey, Rates, Reason};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::{Traced, origins};
 use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
@@ -42,8 +42,8 @@ pub struct Judged {
 pub struct Opinion {
     /// The rules that were asked.
     pub policy: Arc<Policy>,
-    /// What they said.
-    pub verdict: Verdict,
+    /// What they said about the call and about the reads in it.
+    pub verdict: CallVerdict,
     /// With every escalation.
     pub tier: Tier,
     /// Counters that a call counts towards.
@@ -69,6 +69,9 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
     if tier == Tier::Blocked {
         let mut words =
             format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
+        if let Some(read) = verdict.stricter_read() {
+            words = format!("{words}, because it reads `{}`", read.path);
+        }
         if let Some(reason) = verdict.decided_by().and_then(|rule| policy.rule(rule)?.reason.clone()) {
             words = format!("{words}: {reason}");
         }
@@ -102,10 +105,10 @@ pub async fn opinion(
     question.session = session_id.as_deref();
     question.tainted = tainted;
     question.targets = targets;
-    let mut verdict = policy.judge(&question);
+    let mut verdict = policy.judge_call(&question);
     if targets.is_none() && verdict.reasons().any(|reason| matches!(reason, Reason::Broken(_))) {
         question.targets = Some(origins(&origin::of(gw, action, session).await?));
-        verdict = policy.judge(&question);
+        verdict = policy.judge_call(&question);
     }
     let limits: Vec<(RateKey, Window, Tier)> = verdict
         .hits()
@@ -124,11 +127,11 @@ pub async fn opinion(
         verdict
     } else {
         question.rates = &counted;
-        policy.judge(&question)
+        policy.judge_call(&question)
     };
     let why = why(&verdict, tainted && writes);
     let reasons = reasons(&policy, &verdict, tainted && writes);
-    let tier = if tainted && writes { verdict.tier.raise(Tier::ApprovalRequired) } else { verdict.tier };
+    let tier = if tainted && writes { verdict.tier().raise(Tier::ApprovalRequired) } else { verdict.tier() };
     // Looked at again where it is counted: another call may take the last place meanwhile.
     let rates = limits.into_iter().map(|(key, window, on_exceed)| {
         let fits = counted.0.get(&key).is_none_or(|used| *used < u64::from(window.limit));
@@ -161,7 +164,7 @@ pub async fn look_again(gw: &Gateway, hold: &Hold) -> Result<Opinion, No> {
 }
 
 /// Every reason for a person to be asked. An empty list means that nobody needs to be.
-fn why(verdict: &Verdict, taint: bool) -> Vec<Why> {
+fn why(verdict: &CallVerdict, taint: bool) -> Vec<Why> {
     let mut found = Vec::new();
     for reason in verdict.reasons() {
         let why = match reason {

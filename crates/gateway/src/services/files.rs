@@ -9,31 +9,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use sluice_core::hold::{Hold, Permit};
-use sluice_core::ids::SessionId;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, Clock, HoldId, Span};
+use sluice_store::{Store, WrittenFiles};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use self::arguments::Arguments;
 use self::plan::{Plan, Working};
 use self::put::trouble;
 use self::roots::{Place, Scope};
+use self::screen::{Screen, Screening};
 use self::sight::Sight;
 use self::watch::Watches;
 use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use crate::intake::{Intake, Reader};
 
 mod arguments;
 mod carry;
 mod content;
 mod edit;
+mod found;
 mod open;
 mod plan;
 mod print;
 mod put;
 mod read;
 mod roots;
+mod screen;
 mod search;
 mod sight;
 mod trash;
@@ -59,6 +64,8 @@ struct Inner {
     turns: Arc<Semaphore>,
     /// Writes of this gateway check and replace one at a time.
     writing: Mutex<()>,
+    /// Screens what agents are shown; nothing where the files are only worked on.
+    screening: Option<Screening>,
 }
 
 /// A clock that can stand in a struct that is printed.
@@ -76,21 +83,45 @@ impl Files {
     /// # Errors
     /// When a root cannot be opened or the kernel cannot confine paths to it.
     pub fn new(roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Self::start(Scope::open(roots)?, clock)
+        Ok(Self::start(Scope::open(roots)?, clock, None))
     }
 
-    /// Opens every root; what lies below a folder is judged by these rules, too.
+    /// Opens every root; what lies below a folder is judged by these rules, too, and what agents are shown of files
+    /// that are not the person's own passes this way in.
     ///
     /// # Errors
     /// As [`Files::new`].
-    pub fn judged_by(policy: Arc<LivePolicy>, roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Self::start(Scope::open(roots)?.judged_by(policy), clock)
+    pub fn screened(
+        (policy, intake, store): (Arc<LivePolicy>, Arc<Intake>, Arc<Store>),
+        roots: Roots,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        Ok(Self::start(Scope::open(roots)?.judged_by(policy), clock, Some(Screening::new(intake, store))))
     }
 
-    fn start(scope: Scope, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+    fn start(scope: Scope, clock: Arc<dyn Clock>, screening: Option<Screening>) -> Self {
         let watches = Watches::new(Arc::clone(&clock));
         let turns = Arc::new(Semaphore::new(AT_ONCE));
-        Ok(Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing: Mutex::new(()) })))
+        let writing = Mutex::new(());
+        Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing, screening }))
+    }
+
+    /// The changes of a watch without the names that are kept from agents.
+    ///
+    /// # Errors
+    /// When they cannot be screened.
+    pub async fn screen_changes(&self, reader: Reader, mut changes: Changes) -> Result<Changes, Refusal> {
+        let runtime = Handle::current();
+        let screened = self.blocking(move |inner| {
+            let Some(first) = changes.events.first() else { return Ok(changes) };
+            let place = inner.scope.locate(&reader.agent, &first.path)?;
+            let Some(screen) = inner.screen(runtime, reader)? else { return Ok(changes) };
+            let names: Vec<String> = changes.events.iter().map(|change| change.path.clone()).collect();
+            let mut may = screen.names(&place, &names)?.into_iter();
+            changes.events.retain(|_| may.next().unwrap_or(false));
+            Ok(changes)
+        });
+        screened.await.unwrap_or_else(|| Err(broken()))
     }
 
     /// The one absolute spelling of a path, for policy to judge. Looks at no file.
@@ -182,16 +213,38 @@ impl Inner {
         Sight::of(&self.scope, &ask.action, place, self.clock.0.now())
     }
 
-    fn answer(&self, ask: &Asked) -> Result<Value, Refusal> {
+    /// The screen of a call, if what agents are shown is screened.
+    fn screen(&self, runtime: Handle, reader: Reader) -> Result<Option<Screen<'_>>, Refusal> {
+        self.screening
+            .as_ref()
+            .map(|screening| screening.of(&self.scope, (runtime, reader), self.clock.0.now()))
+            .transpose()
+    }
+
+    fn answer(&self, ask: &Asked, runtime: Handle) -> Result<Value, Refusal> {
         let arguments = Arguments(ask.action.arguments());
         let place = self.scope.locate(ask.action.agent(), arguments.need("path")?)?;
+        let screen = self.screen(runtime, ask.reader.clone())?;
+        let mut answer = self.found(ask, (arguments, place.clone()), screen.as_ref())?;
+        if let Some(screen) = &screen {
+            hide_names(screen, &place, &mut answer)?;
+        }
+        Ok(answer)
+    }
+
+    fn found(
+        &self,
+        ask: &Asked,
+        (arguments, place): (Arguments<'_>, Place),
+        screen: Option<&Screen<'_>>,
+    ) -> Result<Value, Refusal> {
         match ask.action.capability().as_str() {
-            "filesystem.read" => read::read(&self.scope, &place, arguments),
-            "filesystem.list" => read::list(&self.scope, &place, arguments),
+            "filesystem.read" => read::read(&self.scope, &place, arguments, screen),
+            "filesystem.list" => read::list(&self.scope, &place, &self.sight(ask, &place), arguments),
             "filesystem.stat" => read::stat(&self.scope, &place),
             "filesystem.search" => search::search(&self.scope, &place, self.sight(ask, &place), arguments),
             "filesystem.search_content" => {
-                content::search_content(&self.scope, &place, self.sight(ask, &place), arguments)
+                content::search_content(&self.scope, &place, self.sight(ask, &place), arguments, screen)
             }
             "filesystem.watch" => {
                 let watch_id = format!("watch_{:032x}", ask.call.bits());
@@ -202,12 +255,36 @@ impl Inner {
         }
     }
 
-    fn prepare(&self, hold: &Hold) -> Result<Prepared, Refusal> {
+    fn prepare(&self, hold: &Hold, runtime: &Handle) -> Result<Prepared, Refusal> {
         let Some(plan) = plan::make(&self.scope, hold, self.clock.0.now())? else { return Ok(Prepared::default()) };
+        self.note_written(hold, &plan, runtime)?;
         Ok(Prepared { handle: None, before: Some((plan.write()?, plan.before())) })
     }
 
-    fn perform(&self, permit: Permit, before: Option<&[u8]>) -> Result<Performed, Trouble> {
+    /// Remembers what an agent is about to write into a trusted folder: whoever reads it reads the agent's words.
+    fn note_written(&self, hold: &Hold, plan: &Plan, runtime: &Handle) -> Result<(), Refusal> {
+        let Some(screening) = &self.screening else { return Ok(()) };
+        // What is only copied or moved from one trusted folder to another stays whose it was.
+        let source =
+            Arguments(hold.action.arguments()).text("source").map(|path| self.scope.locate(hold.agent(), path));
+        if let Some(Ok(source)) = source
+            && self.scope.ground(&source)?.trusted
+        {
+            return Ok(());
+        }
+        let is_trusted = |root: &str| self.scope.grounds.iter().any(|ground| ground.path == root && ground.trusted);
+        let written = plan.objects.iter().filter(|object| is_trusted(&object.root) && !object.is_in_trash());
+        let files: Vec<(String, String)> =
+            written.filter_map(|object| Some((object.path(), object.after.checksum()?.to_owned()))).collect();
+        if files.is_empty() || hold.action.capability().as_str() == "filesystem.restore" {
+            return Ok(());
+        }
+        let written = WrittenFiles { hold: hold.id, agent: hold.agent().clone(), files };
+        let noted = runtime.block_on(screening.store().note_written(written));
+        noted.map_err(|error| Refusal::new(Code::FilesFailed).because(error))
+    }
+
+    fn perform(&self, permit: Permit, before: Option<&[u8]>, call: (Handle, Reader)) -> Result<Performed, Trouble> {
         let working = Working {
             keeps: true,
             scope: &self.scope,
@@ -215,13 +292,14 @@ impl Inner {
             action: permit.action(),
             now: self.clock.0.now(),
         };
-        let Some(before) = before else { return show(working) };
+        let screen = self.screen(call.0, call.1).map_err(trouble)?;
+        let Some(before) = before else { return show(working, screen.as_ref()) };
         let plan = Plan::read(before).map_err(trouble)?;
         if plan.hold != permit.hold() {
             return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
         }
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        carry::perform(working, &plan)
+        carry::perform(working, &plan, screen.as_ref())
     }
 
     fn undo(&self, done: &Hold, before: &[u8]) -> Result<Performed, Trouble> {
@@ -253,15 +331,39 @@ impl Inner {
 struct Asked {
     action: Action,
     call: sluice_core::CallId,
+    reader: Reader,
+}
+
+/// Lists in answers, and where in an entry the name is.
+const LISTS: [(&str, &str); 5] =
+    [("entries", "name"), ("matches", "path"), ("groups", "key"), ("counts", "key"), ("files", "")];
+
+/// Takes names out of an answer that are kept from agents: a name can be an attack as well as a content.
+fn hide_names(screen: &Screen<'_>, place: &Place, answer: &mut Value) -> Result<(), Refusal> {
+    let Some(answer) = answer.as_object_mut() else { return Ok(()) };
+    for (list, key) in LISTS {
+        let Some(entries) = answer.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let name =
+            |entry: &Value| if key.is_empty() { entry.as_str() } else { entry.get(key)?.as_str() }.map(str::to_owned);
+        let names: Vec<String> = entries.iter().map(|entry| name(entry).unwrap_or_default()).collect();
+        let may = screen.names(place, &names)?;
+        let withheld = may.iter().filter(|may| !**may).count();
+        let mut may = may.into_iter();
+        entries.retain(|_| may.next().unwrap_or(false));
+        if withheld > 0 {
+            answer.insert("names_withheld".into(), withheld.into());
+        }
+    }
+    Ok(())
 }
 
 /// An edit that is only shown.
-fn show(working: Working<'_>) -> Result<Performed, Trouble> {
+fn show(working: Working<'_>, screen: Option<&Screen<'_>>) -> Result<Performed, Trouble> {
     if working.action.capability().as_str() != "filesystem.edit" || !working.arguments().flag("dry_run") {
         return Err(Trouble::Refused(Refusal::new(Code::FilesFailed).because("a write without its plan")));
     }
     let edit = working.edit().map_err(trouble)?;
-    Ok(Performed { receipt: "shown".into(), result: edit.answer("preview"), after: None, undo_until: None })
+    Ok(Performed { receipt: "shown".into(), result: edit.answer("preview", screen), after: None, undo_until: None })
 }
 
 impl Service for Files {
@@ -273,25 +375,34 @@ impl Service for Files {
         capability.as_str().starts_with("filesystem.")
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn described(&self, action: &Action) -> Vec<String> {
+        action.found().to_vec()
+    }
+
+    /// Says no early, too: the write is worked out for it.
+    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+        if !changes_files(action.capability()) {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
         Box::pin(async move {
             let action = action.clone();
-            let seen = self.blocking(move |inner| plan::foresee(&inner.scope, &action, inner.clock.0.now()));
+            let seen = self.blocking(move |inner| found::lines(&inner.scope, &action, inner.clock.0.now()));
             seen.await.unwrap_or_else(|| Err(broken()))
         })
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         Box::pin(async move {
-            let asked = Asked { action: ask.action.clone(), call: ask.call };
-            self.blocking(move |inner| inner.answer(&asked)).await.unwrap_or_else(|| Err(broken()))
+            let asked = Asked { action: ask.action.clone(), call: ask.call, reader: Reader::of(ask) };
+            let runtime = Handle::current();
+            self.blocking(move |inner| inner.answer(&asked, runtime)).await.unwrap_or_else(|| Err(broken()))
         })
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
         Box::pin(async move {
-            let hold = hold.clone();
-            let prepared = self.blocking(move |inner| inner.prepare(&hold)).await;
+            let (hold, runtime) = (hold.clone(), Handle::current());
+            let prepared = self.blocking(move |inner| inner.prepare(&hold, &runtime)).await;
             prepared.unwrap_or_else(|| Err(broken())).map_err(trouble)
         })
     }
@@ -299,12 +410,12 @@ impl Service for Files {
     fn perform<'a>(
         &'a self,
         permit: Permit,
-        _hold: &'a Hold,
+        hold: &'a Hold,
         before: Option<&'a [u8]>,
     ) -> Work<'a, Result<Performed, Trouble>> {
         Box::pin(async move {
-            let before = before.map(<[u8]>::to_vec);
-            let performed = self.blocking(move |inner| inner.perform(permit, before.as_deref())).await;
+            let (before, call) = (before.map(<[u8]>::to_vec), (Handle::current(), Reader::of_write(hold)));
+            let performed = self.blocking(move |inner| inner.perform(permit, before.as_deref(), call)).await;
             performed.unwrap_or(Err(Trouble::Unclear))
         })
     }
@@ -346,6 +457,12 @@ impl Service for Files {
             }
         })
     }
+}
+
+/// Whether a capability changes files. What only reads them depends on no state that an approval could be bound to.
+fn changes_files(capability: &CapabilityName) -> bool {
+    let verb = capability.as_str().strip_prefix("filesystem.").unwrap_or_default();
+    ["write", "append", "edit", "copy", "move", "delete", "restore"].contains(&verb)
 }
 
 fn broken() -> Refusal {

@@ -15,11 +15,14 @@ use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
 use sluice_store::{Item, LONGEST_VALUE, Shelf, StateSet, Store, StoreError};
 
+use self::screen::Screen;
 use self::watch::{Reach, Subscriptions};
 use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 use crate::config;
+use crate::intake::{Intake, Reader, break_imitations_in};
 use crate::value::put;
 
+mod screen;
 mod watch;
 
 pub use watch::{KeyChange, KeyChanges};
@@ -41,6 +44,7 @@ pub struct State {
     store: Arc<Store>,
     quotas: config::State,
     subscriptions: Subscriptions,
+    screen: Screen,
 }
 
 /// What is needed to put a value back.
@@ -70,10 +74,26 @@ struct Wanted<'a> {
 }
 
 impl State {
-    /// On this store, within these bounds.
+    /// On this store, within these bounds; what agents read of each other passes this way in.
     #[must_use]
-    pub fn new(store: Arc<Store>, quotas: config::State) -> Self {
-        Self { store, quotas, subscriptions: Subscriptions::default() }
+    pub fn new(store: Arc<Store>, quotas: config::State, intake: Arc<Intake>) -> Self {
+        Self { store, quotas, subscriptions: Subscriptions::default(), screen: Screen::new(intake) }
+    }
+
+    /// The changes of a subscription without the keys that are kept from agents.
+    ///
+    /// # Errors
+    /// When they cannot be screened.
+    pub async fn screen_changes(
+        &self,
+        reader: &Reader,
+        at: Timestamp,
+        mut changes: KeyChanges,
+    ) -> Result<KeyChanges, Refusal> {
+        let keys: Vec<&str> = changes.events.iter().map(|change| change.key.as_str()).collect();
+        let withheld = self.screen.keys(reader, at, &keys).await?;
+        changes.events.retain(|change| !withheld.contains(&change.key));
+        Ok(changes)
     }
 
     /// What a subscription of this agent saw after a number; nothing if it has no such subscription.
@@ -150,7 +170,19 @@ impl State {
                 if item.is_none() && version.is_some() {
                     return Err(Refusal::new(Code::StateVersion));
                 }
-                Ok(told(shelf, item))
+                let is_shared = matches!(shelf, Shelf::Shared);
+                let foreign = item.as_ref().filter(|item| is_shared && item.by != *ask.action.agent());
+                let Some(foreign) = foreign else { return Ok(told(shelf, item)) };
+                if let Some(finding) = self.screen.value(&Reader::of(ask), ask.now, foreign).await? {
+                    return Err(screen::kept_back(finding));
+                }
+                let mut told = told(shelf, item);
+                // The value is given as it is, except where it speaks with the voice of the gateway.
+                if let Some(value) = told.get_mut("value") {
+                    break_imitations_in(value);
+                }
+                put(&mut told, "untrusted", true);
+                Ok(told)
             }
             "list" => {
                 let (prefix, after) = (text("prefix").unwrap_or_default().to_owned(), text("after").map(str::to_owned));
@@ -158,7 +190,14 @@ impl State {
                 let is_cut = items.len() > PAGE as usize;
                 items.truncate(PAGE as usize);
                 let used = self.store.state_usage(shelf.clone()).await.map_err(store)?;
+                let is_foreign = |item: &&Item| matches!(shelf, Shelf::Shared) && item.by != *ask.action.agent();
+                let keys: Vec<&str> = items.iter().filter(is_foreign).map(|item| item.key.as_str()).collect();
+                let withheld = self.screen.keys(&Reader::of(ask), ask.now, &keys).await?;
+                items.retain(|item| !withheld.contains(&item.key));
                 let mut told = listed(shelf, &items, used);
+                if !withheld.is_empty() {
+                    put(&mut told, "keys_withheld", withheld.len());
+                }
                 put(&mut told, "truncated", is_cut);
                 Ok(told)
             }

@@ -9,6 +9,7 @@
 )]
 
 mod accounts;
+mod approved_files;
 mod canaries;
 mod cards;
 mod crashes;
@@ -34,7 +35,9 @@ mod page;
 mod pages;
 mod peer;
 mod postgres;
+mod provenance;
 mod races;
+mod reading;
 mod recovery;
 mod reflections;
 mod restores;

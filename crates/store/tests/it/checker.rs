@@ -64,6 +64,7 @@ fn check_holds(world: &World, entries: &[Entry]) {
         let story = &stories[&hold.id];
         assert_eq!(story.keys().copied().collect::<Vec<_>>(), (1..=hold.version).collect::<Vec<_>>(), "{}", hold.id);
         let mut at: Option<&str> = None;
+        let mut bound = None;
         for fact in story.values() {
             let (by, to) = (word(fact, "move"), fact.to.as_deref().unwrap());
             match (at, fact.from.as_deref()) {
@@ -71,9 +72,11 @@ fn check_holds(world: &World, entries: &[Entry]) {
                 (Some(at), Some(from)) => assert!(at == from && edges.contains(&(from, by.as_str(), to)), "{fact:?}"),
                 (_, _) => panic!("{fact:?} after {at:?}"),
             }
-            assert_eq!(fact.digest, Some(hold.action.digest()));
-            at = Some(to);
+            // Only a new question binds a write to a new state of its objects.
+            assert!(bound.is_none() || fact.digest == bound || by == "pull_back", "{fact:?} after {bound:?}");
+            (bound, at) = (fact.digest, Some(to));
         }
+        assert_eq!(bound, Some(hold.action.digest()), "{}", hold.id);
         assert_eq!(at, Some(hold.state.word()), "{}", hold.id);
     }
     assert_eq!(rows, stories.len(), "every recorded write has its row");

@@ -25,6 +25,7 @@ mod state;
 mod stopping;
 mod time;
 pub mod vault;
+mod written;
 
 use sluice_core::hold::HoldState;
 use sluice_core::{HoldId, Span};

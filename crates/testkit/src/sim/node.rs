@@ -385,7 +385,8 @@ impl Sim {
         match self.random.below(30) {
             0 if !self.healed => Recheck::Block { code: "policy.blocked".into() },
             1 if !self.healed => {
-                Recheck::Ask { code: "policy.stricter".into(), expiry: Span::from_mins(30), reasons: Vec::new() }
+                let (code, expiry) = ("policy.stricter".into(), Span::from_mins(30));
+                Recheck::Ask { code, expiry, reasons: Vec::new(), action: None }
             }
             _ => Recheck::Stands,
         }

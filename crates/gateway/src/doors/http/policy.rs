@@ -303,11 +303,11 @@ impl Replayed {
         question: &Question<'_>,
         (call, hold): (CallId, Option<HoldId>),
     ) {
-        let (now, then) = (current.judge(question), other.judge(question));
-        if now.tier == then.tier {
+        let (now, then) = (current.judge_call(question), other.judge_call(question));
+        if now.tier() == then.tier() {
             return;
         }
-        if then.tier > now.tier {
+        if then.tier() > now.tier() {
             self.stricter += 1;
         } else {
             self.looser += 1;
@@ -318,8 +318,8 @@ impl Replayed {
                 buffer_id: hold.map(|id| id.to_string()),
                 agent: question.agent.to_string(),
                 capability: question.capability.to_string(),
-                now: now.tier.as_str().into(),
-                then: then.tier.as_str().into(),
+                now: now.tier().as_str().into(),
+                then: then.tier().as_str().into(),
                 rule: then.decided_by().map(|rule| other.location(rule)),
             });
         }

@@ -51,7 +51,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 86] = [
+const CALL: [Code; 87] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -104,6 +104,7 @@ const CALL: [Code; 86] = [
     Code::FilesPattern,
     Code::FilesCount,
     Code::FilesChanged,
+    Code::FilesNotAsApproved,
     Code::StateConflict,
     Code::StateQuota,
     Code::StateKey,

@@ -1,18 +1,19 @@
 //! Watches: what an agent asked to be told of, fetched by number.
 //!
 //! One address for watches of folders and of shared values. Promise: an agent reads only its own, and hears of
-//! nothing that the rules in force would not let it read unasked.
+//! nothing that the rules in force would not let it read unasked, nor of names that look like an attack.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sluice_core::policy::Question;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, CapabilityName, Span, Tier};
+use sluice_core::{AgentName, CallId, CapabilityName, Span, Tier};
 use tokio::time::timeout;
 
 use super::reply::Reply;
 use super::route::Visit;
+use crate::intake::Reader;
 use crate::services::files::Changes;
 use crate::services::state::KeyChanges;
 use crate::{Gateway, No};
@@ -38,6 +39,7 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     if let Some(files) = gw.services.files()
         && let Some(changes) = files.changes_within(agent, &id, after, wait).await
     {
+        let changes = files.screen_changes(reader(gw, agent), changes).await?;
         return Ok(Reply::json(200, &Seen::Folder(changes)));
     }
     let began = gw.clock.since_boot();
@@ -65,6 +67,11 @@ fn asked(visit: &Visit) -> Result<&AgentName, No> {
     if visit.gw.keyring.is_paused(agent) { Err(No::new(Code::IdentityPaused)) } else { Ok(agent) }
 }
 
+/// Whoever fetches changes: a request of its own, outside any session.
+fn reader(gw: &Gateway, agent: &AgentName) -> Reader {
+    Reader { agent: agent.clone(), session: None, call: CallId::mint(gw.ids.as_ref()), notes: None }
+}
+
 /// What changed of shared values, without those the agent could not read unasked.
 async fn shared(gw: &Gateway, agent: &AgentName, id: &str, after: u64) -> Result<Option<KeyChanges>, No> {
     let Some(state) = gw.services.state() else { return Ok(None) };
@@ -75,5 +82,5 @@ async fn shared(gw: &Gateway, agent: &AgentName, id: &str, after: u64) -> Result
         let arguments = Map::from_iter([("key".to_owned(), Value::String(change.key.clone()))]);
         policy.judge(&Question::new(agent, &name, &arguments, gw.now())).tier <= Tier::Notify
     });
-    Ok(Some(changes))
+    Ok(Some(state.screen_changes(&reader(gw, agent), gw.now(), changes).await?))
 }

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, HoldId};
 
-use super::open::{refusal, same_object};
+use super::open::{refusal, same_object, untouched};
 use super::plan::{self, Kind, Object, Plan, Working, check_empty, new_content};
 use super::print::Print;
 use super::put::{Putting, Staged, UNFINISHED, rename_new, trouble};
 use super::roots::{Place, Scope};
+use super::screen::Screen;
 use super::trash;
 use crate::services::{Found, Performed, Trouble};
 
@@ -27,7 +28,7 @@ fn beside(hold: HoldId, n: usize) -> String {
 }
 
 /// Does what the plan says.
-pub(crate) fn perform(working: Working<'_>, plan: &Plan) -> Result<Performed, Trouble> {
+pub(crate) fn perform(working: Working<'_>, plan: &Plan, screen: Option<&Screen<'_>>) -> Result<Performed, Trouble> {
     // Worked out while the old text is still there: people are shown what changed.
     let shown = match working.action.capability().as_str() {
         "filesystem.edit" => {
@@ -35,7 +36,7 @@ pub(crate) fn perform(working: Working<'_>, plan: &Plan) -> Result<Performed, Tr
             if plan.with(&now) != plan.before() {
                 return Err(Trouble::refused(Code::FilesChanged));
             }
-            Some(working.edit().map_err(trouble)?.answer("full"))
+            Some(working.edit().map_err(trouble)?.answer("full", screen))
         }
         _ => None,
     };
@@ -181,11 +182,12 @@ fn shift(scope: &Scope, shift: Shift<'_>) -> Result<(), Trouble> {
         ),
         other => trouble(refusal(other)),
     })?;
-    let is_ours =
-        rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| same_object(&now, shift.stat));
+    // SECURITY: the bytes that arrive must be the bytes that were hashed; a rename leaves the time of the last write.
+    let is_folder = super::open::kind(shift.stat) == rustix::fs::FileType::Directory;
+    let is_same = |now: &Stat| if is_folder { same_object(now, shift.stat) } else { untouched(now, shift.stat) };
+    let is_ours = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| is_same(&now));
     // A folder is moved only while it is empty, which can be said for certain only where nobody reaches it.
-    let still_empty =
-        super::open::kind(shift.stat) != rustix::fs::FileType::Directory || check_empty(scope, shift.to).is_ok();
+    let still_empty = !is_folder || check_empty(scope, shift.to).is_ok();
     if !is_ours || !still_empty {
         if shift.replace || rename_new(&to, new, &from, name).is_err() {
             return Err(Trouble::Unclear);

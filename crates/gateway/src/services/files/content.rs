@@ -13,8 +13,11 @@ use sluice_core::refusal::Refusal;
 use super::arguments::{Arguments, odd};
 use super::open::{kind, size};
 use super::roots::{Place, Scope};
+use super::screen::{Screen, Screened};
 use super::sight::Sight;
 use super::walk::{Found, Walk};
+use crate::intake::without_imitations;
+use crate::value::put;
 
 /// Lines in one answer.
 const LINES: usize = 1_000;
@@ -26,6 +29,8 @@ const LINE: usize = 400;
 const FILE: u64 = 16 << 20;
 /// Bytes read in one search.
 const READ: u64 = 512 << 20;
+/// Files whose lines are shown in one answer: each is screened.
+const SCREENED: usize = 500;
 /// Bytes of all keys of groups.
 const KEYS: usize = 1 << 20;
 
@@ -46,18 +51,41 @@ pub(crate) fn search_content(
     place: &Place,
     sight: Sight,
     arguments: Arguments<'_>,
+    screen: Option<&Screen<'_>>,
 ) -> Result<Value, Refusal> {
     let expression = arguments.expression()?;
     let wanted = wanted(arguments)?;
     let mut walk = Walk::of(scope, place, sight, false)?;
     let (mut lines, mut groups, mut keys) = (Vec::new(), BTreeMap::<String, u64>::new(), 0_usize);
     let (mut total, mut searched, mut skipped, mut left, mut cut) = (0_u64, 0_u64, 0_u64, READ, false);
+    let (mut withheld, mut screened_files) = (0_u64, 0_usize);
     for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {
         let Some(text) = text_of(scope, &found, &mut left) else {
             skipped += 1;
             continue;
         };
         searched += 1;
+        // Lines of a file are its content: what keeps the file from agents keeps its lines from them.
+        if let (Some(screen), Wanted::Lines | Wanted::CountByMatch) = (screen, wanted)
+            && text.lines().any(|line| expression.is_match(line))
+        {
+            screened_files += 1;
+            if screened_files > SCREENED {
+                (cut, skipped) = (true, skipped + 1);
+                continue;
+            }
+            match screen.file(&found.place, text.as_bytes(), &shown_of(&text, &expression))? {
+                Screened::Trusted | Screened::Shown { .. } => {}
+                Screened::Withheld(_) => {
+                    withheld += 1;
+                    continue;
+                }
+                Screened::Unreadable(_) => {
+                    skipped += 1;
+                    continue;
+                }
+            }
+        }
         let mut count = |key: &str, by: u64| {
             if let Some(present) = groups.get_mut(key) {
                 *present += by;
@@ -75,6 +103,7 @@ pub(crate) fn search_content(
                 Wanted::CountByMatch => expression.find_iter(line).for_each(|hit| count(hit.as_str(), 1)),
                 Wanted::Lines if lines.len() < LINES => {
                     let shown: String = line.chars().take(LINE).collect();
+                    let shown = without_imitations(&shown).unwrap_or(shown);
                     lines.push(json!({"path": found.place.path, "line": n + 1, "text": shown}));
                 }
                 _ => {}
@@ -112,6 +141,9 @@ pub(crate) fn search_content(
             ("counts", shown.collect(), more)
         }
     };
+    if withheld > 0 {
+        put(&mut answer, "files_withheld", withheld);
+    }
     if let Some(answer) = answer.as_object_mut() {
         answer.insert(key.into(), value);
         answer.insert("truncated".into(), (cut || more).into());
@@ -133,6 +165,12 @@ fn wanted(arguments: Arguments<'_>) -> Result<Wanted, Refusal> {
         None if arguments.flag("files_only") => Ok(Wanted::Files),
         None => Ok(Wanted::Lines),
     }
+}
+
+/// The lines of a text that an answer can show.
+fn shown_of(text: &str, expression: &regex::Regex) -> String {
+    let lines = text.lines().filter(|line| expression.is_match(line)).take(LINES);
+    lines.map(|line| line.chars().take(LINE).chain(['\n']).collect::<String>()).collect()
 }
 
 /// A file as text, if it is one and there is budget left.

@@ -14,8 +14,10 @@ use super::arguments::{Arguments, odd};
 use super::open::{WHOLE, kind, size};
 use super::print::Seen;
 use super::roots::{Place, Scope};
+use super::screen::{Screen, Screened};
 use super::sight::Sight;
 use super::walk::Walk;
+use crate::intake::without_imitations;
 
 /// Files changed by one edit.
 const FILES: usize = 500;
@@ -124,8 +126,12 @@ impl Edit {
         Ok(())
     }
 
-    /// The answer, with what became of it.
-    pub fn answer(&self, applied: &str) -> Value {
+    /// The answer, with what became of it. The difference shows parts of the files: it is shown only where all of them
+    /// may be.
+    pub fn answer(&self, applied: &str, screen: Option<&Screen<'_>>) -> Value {
+        let diff = screen
+            .and_then(|screen| self.hidden(screen))
+            .unwrap_or_else(|| without_imitations(&self.diff).unwrap_or_else(|| self.diff.clone()));
         let per_file: Vec<Value> =
             self.files.iter().map(|file| json!({"path": file.place.path, "replacements": file.places})).collect();
         json!({
@@ -134,7 +140,19 @@ impl Edit {
             "files_changed": self.files.len(),
             "per_file": per_file,
             "skipped": self.skipped,
-            "diff": self.diff,
+            "diff": diff,
+        })
+    }
+
+    /// Why the difference is not shown, if it is not.
+    fn hidden(&self, screen: &Screen<'_>) -> Option<String> {
+        self.files.iter().find_map(|file| {
+            let content = file.seen.content.as_deref().unwrap_or_default();
+            match screen.file(&file.place, content, &self.diff) {
+                Ok(Screened::Trusted | Screened::Shown { .. }) => None,
+                Ok(Screened::Withheld(finding)) => Some(format!("(not shown: a file is kept back as {finding})")),
+                Ok(Screened::Unreadable(_)) | Err(_) => Some("(not shown: a file could not be screened)".into()),
+            }
         })
     }
 }

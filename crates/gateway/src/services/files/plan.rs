@@ -122,6 +122,11 @@ impl Object {
         scope.within(&self.root, &self.way)
     }
 
+    /// Whether it lies in the trash.
+    pub fn is_in_trash(&self) -> bool {
+        self.way.starts_with(trash::TRASH)
+    }
+
     /// Its absolute path.
     pub fn path(&self) -> String {
         format!("{}/{}", self.root, self.way)
@@ -147,17 +152,28 @@ pub(crate) struct Working<'a> {
     pub keeps: bool,
 }
 
-/// Works a write out without keeping anything: says no where it would say no now.
-pub(crate) fn foresee(scope: &Scope, action: &Action, now: Timestamp) -> Result<(), Refusal> {
-    work_out(Working { scope, hold: HoldId::from_bits(0), action, now, keeps: false }).map(drop)
-}
-
 /// Works a write out and keeps what it takes to go back. Nothing for a call that only shows.
 pub(crate) fn make(scope: &Scope, hold: &Hold, now: Timestamp) -> Result<Option<Plan>, Refusal> {
-    work_out(Working { scope, hold: hold.id, action: &hold.action, now, keeps: true })
+    let working = Working { scope, hold: hold.id, action: &hold.action, now, keeps: true };
+    if hold.consent.is_some() {
+        // SECURITY: looked at before anything is kept. The plan that is kept is compared once more below.
+        let ahead = match work_out(Working { keeps: false, ..working })? {
+            Some(plan) => plan,
+            None => working.edited_plan(&working.edit()?)?,
+        };
+        check_bound(hold, &ahead)?;
+    }
+    let plan = work_out(working)?;
+    plan.iter().filter(|_| hold.consent.is_some()).try_for_each(|plan| check_bound(hold, plan))?;
+    Ok(plan)
 }
 
-fn work_out(working: Working<'_>) -> Result<Option<Plan>, Refusal> {
+/// Refuses a plan that is not the one a person approved. The write is asked about again before its next attempt.
+fn check_bound(hold: &Hold, plan: &Plan) -> Result<(), Refusal> {
+    if plan.is_bound_to(&hold.action) { Ok(()) } else { Err(Refusal::new(Code::FilesNotAsApproved)) }
+}
+
+pub(crate) fn work_out(working: Working<'_>) -> Result<Option<Plan>, Refusal> {
     match working.action.capability().as_str() {
         "filesystem.write" | "filesystem.append" => working.content().map(Some),
         "filesystem.edit" if working.arguments().flag("dry_run") => {
@@ -221,17 +237,26 @@ impl<'a> Working<'a> {
     /// `edit`.
     fn editing(self) -> Result<Plan, Refusal> {
         self.scope.ground(&self.place("path")?)?;
-        let mut objects = Vec::new();
-        for (n, file) in self.edit()?.files.into_iter().enumerate() {
+        let edit = self.edit()?;
+        let mut plan = self.edited_plan(&edit)?;
+        for (n, (file, object)) in edit.files.iter().zip(&mut plan.objects).enumerate() {
             self.scope.writable(&file.place)?;
+            self.keep(object, n, file.seen.content.as_deref().unwrap_or_default())?;
+        }
+        if plan.objects.is_empty() {
+            return Err(Refusal::new(Code::FilesCount));
+        }
+        Ok(plan)
+    }
+
+    /// The plan of an edit. Nothing is kept, and whether the files may be written to is not asked.
+    pub fn edited_plan(self, edit: &edit::Edit) -> Result<Plan, Refusal> {
+        let mut objects = Vec::with_capacity(edit.files.len());
+        for file in &edit.files {
             let mode = mode_after(&file.seen.print, NEW_FILE);
             let mut object = self.put(&file.place, &file.seen, mode, file.text.as_bytes())?;
             object.places = file.places;
-            self.keep(&mut object, n, file.seen.content.as_deref().unwrap_or_default())?;
             objects.push(object);
-        }
-        if objects.is_empty() {
-            return Err(Refusal::new(Code::FilesCount));
         }
         Ok(self.plan(Kind::Put, objects))
     }
@@ -414,6 +439,6 @@ fn file_or_nothing(seen: Seen) -> Result<Seen, Refusal> {
     if seen.print.is_folder() { Err(Refusal::new(Code::FilesNotAFile)) } else { Ok(seen) }
 }
 
-fn no_file(print: &Print) -> Refusal {
+pub(crate) fn no_file(print: &Print) -> Refusal {
     Refusal::new(if print.is_absent() { Code::FilesNotFound } else { Code::FilesNotAFile })
 }

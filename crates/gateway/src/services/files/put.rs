@@ -209,7 +209,8 @@ pub(crate) fn rename_new(from: &OwnedFd, name: &str, to: &OwnedFd, new: &str) ->
 /// Whether a refusal from before the effect is worth another try.
 pub(crate) fn trouble(refusal: Refusal) -> Trouble {
     match refusal.code() {
-        Code::FilesDiskFull | Code::FilesFailed => Trouble::NotDone(refusal),
+        // Before the next attempt a person is asked about the state as it is then.
+        Code::FilesDiskFull | Code::FilesFailed | Code::FilesNotAsApproved => Trouble::NotDone(refusal),
         _ => Trouble::Refused(refusal),
     }
 }

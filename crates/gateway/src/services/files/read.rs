@@ -14,6 +14,10 @@ use sluice_core::refusal::{Code, Refusal};
 use super::arguments::{Arguments, Encoding, encode, odd};
 use super::open::{Entry, WHOLE, kind_word, modified, moment, refusal, refusal_of, size, untouched};
 use super::roots::{Place, Scope};
+use super::screen::{AROUND, Screen, Screened, WHOLE_SCREENED, kept_back, unread};
+use super::sight::Sight;
+use crate::intake::without_imitations;
+use crate::value::put;
 
 /// What one answer holds unless the agent asks for another length.
 const USUAL: u64 = 1 << 20;
@@ -25,13 +29,19 @@ const LISTED: usize = 10_000;
 const SORTED: usize = 200_000;
 
 /// The content of a file, whole or in part.
-pub(crate) fn read(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+pub(crate) fn read(
+    scope: &Scope,
+    place: &Place,
+    arguments: Arguments<'_>,
+    screen: Option<&Screen<'_>>,
+) -> Result<Value, Refusal> {
     let encoding = arguments.encoding()?;
     let offset = arguments.count("offset")?.unwrap_or(0);
     let limit = arguments.count("limit")?.unwrap_or(USUAL).min(MOST);
     let mut opened = scope.file(place)?;
     let whole = size(&opened.stat);
-    let (mut part, checksum) = if whole <= WHOLE {
+    let start = offset.min(whole);
+    let (bytes, base, checksum) = if whole <= WHOLE {
         let mut content = Vec::new();
         (&opened.file).take(WHOLE + 1).read_to_end(&mut content).map_err(|error| refusal_of(&error))?;
         let now = rustix::fs::fstat(&opened.file).map_err(refusal)?;
@@ -39,16 +49,17 @@ pub(crate) fn read(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Re
             return Err(Refusal::new(Code::FilesChanged).with_text("the file changed while it was read"));
         }
         let checksum = hex::encode(&Sha256::digest(&content));
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-        let mut part = content.split_off(from);
-        part.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        (part, Some(checksum))
+        (content, 0, Some(checksum))
     } else {
-        opened.file.seek(SeekFrom::Start(offset.min(whole))).map_err(|error| refusal_of(&error))?;
-        let mut part = Vec::new();
-        (&opened.file).take(limit).read_to_end(&mut part).map_err(|error| refusal_of(&error))?;
-        (part, None)
+        let base = start.saturating_sub(AROUND as u64);
+        opened.file.seek(SeekFrom::Start(base)).map_err(|error| refusal_of(&error))?;
+        let (mut content, most) = (Vec::new(), limit + 2 * AROUND as u64);
+        (&opened.file).take(most).read_to_end(&mut content).map_err(|error| refusal_of(&error))?;
+        (content, base, None)
     };
+    let from = usize::try_from(start - base).unwrap_or(usize::MAX).min(bytes.len());
+    let end = from.saturating_add(usize::try_from(limit).unwrap_or(usize::MAX)).min(bytes.len());
+    let mut part = bytes.get(from..end).unwrap_or_default().to_vec();
     let content = match encoding {
         Encoding::Binary => encode(&part),
         Encoding::Text => text_of(&mut part, offset)?,
@@ -65,7 +76,42 @@ pub(crate) fn read(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Re
     if let (true, Some(answer)) = (truncated, answer.as_object_mut()) {
         answer.insert("next_offset".into(), next.into());
     }
+    let around = match bytes.len() <= WHOLE_SCREENED {
+        true => &bytes,
+        false => bytes.get(from.saturating_sub(AROUND)..bytes.len().min(end + AROUND)).unwrap_or_default(),
+    };
+    if let Some(screen) = screen {
+        screened(screen, (place, around), (&part, encoding), &mut answer)?;
+    }
     Ok(answer)
+}
+
+/// Refuses a content that is kept from agents, and marks one that is outside text.
+fn screened(
+    screen: &Screen<'_>,
+    (place, around): (&Place, &[u8]),
+    (part, encoding): (&[u8], Encoding),
+    answer: &mut Value,
+) -> Result<(), Refusal> {
+    let shown = String::from_utf8_lossy(part);
+    match screen.file(place, around, &shown)? {
+        Screened::Trusted => return Ok(()),
+        Screened::Withheld(finding) => return Err(kept_back("file", finding)),
+        Screened::Unreadable(code) => return Err(unread(&code)),
+        Screened::Shown { suspect } => {
+            put(answer, "untrusted", true);
+            if suspect {
+                put(answer, "suspicious", true);
+            }
+        }
+    }
+    // Content is given byte for byte, except where it speaks with the voice of the gateway.
+    if encoding == Encoding::Text
+        && let Some(broken) = without_imitations(&shown)
+    {
+        put(answer, "content", broken);
+    }
+    Ok(())
 }
 
 /// Bytes as text. A character cut in two by the end of the part is left for the next part.
@@ -89,7 +135,7 @@ fn text_of(part: &mut Vec<u8>, offset: u64) -> Result<String, Refusal> {
 }
 
 /// What is in a folder.
-pub(crate) fn list(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+pub(crate) fn list(scope: &Scope, place: &Place, sight: &Sight, arguments: Arguments<'_>) -> Result<Value, Refusal> {
     let hidden = arguments.flag("include_hidden");
     let order = arguments.text("sort_by").unwrap_or("name");
     let (word, backwards) = order.strip_prefix('-').map_or((order, false), |word| (word, true));
@@ -99,6 +145,8 @@ pub(crate) fn list(scope: &Scope, place: &Place, arguments: Arguments<'_>) -> Re
     let folder = scope.folder(place)?;
     let (mut entries, more) = scope.entries(&folder, SORTED)?;
     entries.retain(|entry| hidden || !entry.name.starts_with('.'));
+    // SECURITY: a name with its size and time is what `stat` would tell: a listing tells no more than that may.
+    entries.retain(|entry| sight.sees(&place.child(&entry.name).path));
     match word {
         "size" => entries.sort_by_key(|entry| size(&entry.stat)),
         "modified" => entries.sort_by_key(|entry| (entry.stat.st_mtime, entry.stat.st_mtime_nsec)),

@@ -42,6 +42,8 @@ pub struct Root {
     pub agents: Agents,
     /// Whether it is only read.
     pub read_only: bool,
+    /// Whether its files are the person's own words. Those of other folders are outside text.
+    pub trusted: bool,
 }
 
 /// All folders opened to agents.
@@ -91,6 +93,7 @@ pub(crate) struct Ground {
     pub folder: OwnedFd,
     pub agents: Agents,
     pub read_only: bool,
+    pub trusted: bool,
 }
 
 /// Every root, opened.
@@ -152,7 +155,8 @@ impl Scope {
             if probe.is_err_and(|errno| errno == Errno::NOSYS) {
                 return Err(StartError::NoConfinement);
             }
-            grounds.push(Ground { path: root.path, folder, agents: root.agents, read_only: root.read_only });
+            let Root { path, agents, read_only, trusted } = root;
+            grounds.push(Ground { path, folder, agents, read_only, trusted });
         }
         Ok(Self { grounds, hard_links: roots.allow_hard_links, rules: None })
     }
@@ -311,7 +315,7 @@ mod tests {
     }
 
     fn root(path: &std::path::Path, agents: Agents) -> Root {
-        Root { path: path.to_str().unwrap().to_owned(), agents, read_only: false }
+        Root { path: path.to_str().unwrap().to_owned(), agents, read_only: false, trusted: false }
     }
 
     /// `books` for the clerk, `books/inner` for everybody.
@@ -375,7 +379,7 @@ mod tests {
     fn roots_that_cannot_be_confined_are_refused_at_start() {
         let open = |path: &str| {
             Scope::open(Roots {
-                list: vec![Root { path: path.into(), agents: Agents::All, read_only: false }],
+                list: vec![Root { path: path.into(), agents: Agents::All, read_only: false, trusted: false }],
                 allow_hard_links: false,
             })
         };

@@ -44,7 +44,7 @@ const CANARY: &str = "the canary must never be read or written";
 
 impl World {
     fn new() -> Self {
-        Self::with(|root| Root { path: root, agents: Agents::All, read_only: false }, false)
+        Self::with(|root| Root { path: root, agents: Agents::All, read_only: false, trusted: false }, false)
     }
 
     fn with(root_of: impl Fn(String) -> Root, allow_hard_links: bool) -> Self {

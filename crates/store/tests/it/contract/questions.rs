@@ -203,7 +203,7 @@ fn whoever_claims_too_early_spends_no_yes() {
 fn a_stricter_policy_at_claim_asks_a_person_and_takes_the_old_yes_back() {
     everywhere(|world| {
         let (code, expiry) = ("policy.approval_required".into(), Span::from_mins(5));
-        let recheck = Recheck::Ask { code, expiry, reasons: Vec::new() };
+        let recheck = Recheck::Ask { code, expiry, reasons: Vec::new(), action: None };
         let plain = world.held("clerk", "never asked");
         world.clock.advance(WINDOW);
         let Claimed::Asked(same, fresh) = rechecked(world, &recheck) else { panic!() };
@@ -216,6 +216,38 @@ fn a_stricter_policy_at_claim_asks_a_person_and_takes_the_old_yes_back() {
         assert_eq!((standing(world, approval), standing(world, fresh)), ("revoked", "pending"));
         world.clock.advance(Span::from_mins(5));
         assert_eq!(world.wait(world.store.expire_approvals(9)).unwrap(), [fresh]);
+    });
+}
+
+#[test]
+fn a_changed_state_at_claim_ends_the_approval_and_asks_about_the_new_state() {
+    everywhere(|world| {
+        let (id, approval) = asked(world, "clerk", "copy a to b");
+        world.decide(approval, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        let shown = world.hold(id).action;
+        let changed = shown.with_found(vec!["a: 4 bytes".into()]);
+        let ask = |action: &sluice_core::Action| Recheck::Ask {
+            code: "files.changed".into(),
+            expiry: Span::from_mins(5),
+            action: Some(Box::new(action.clone())),
+        };
+        let Claimed::Asked(same, fresh) = rechecked(world, &ask(&changed)) else { panic!() };
+        assert_eq!((same, world.state(id)), (id, "awaiting_approval"));
+        assert_eq!((standing(world, approval), standing(world, fresh)), ("revoked", "pending"));
+        assert_eq!(world.hold(id).action, changed);
+        let card = world.wait(world.store.approval(fresh)).unwrap().unwrap();
+        assert_eq!(card.items[0].digest, changed.digest());
+        world.decide(fresh, yes()).unwrap();
+        world.clock.advance(WINDOW);
+        // The call itself is never exchanged for another one.
+        let (other, _) = asked(world, "clerk", "something else");
+        let other = world.hold(other).action;
+        let hold = world.hold(id);
+        let mut claims = world.claims(&[hold]);
+        claims.items[0].recheck = ask(&other);
+        assert!(world.wait(world.store.claim(claims)).is_err());
+        assert_eq!(world.hold(id).action, changed);
     });
 }
 

@@ -182,7 +182,7 @@ fn a_file_with_a_second_name_is_refused_unless_the_operator_allows_it() {
     assert_eq!(world.refused("edit", edit), Code::FilesCount);
     world.canary_is_untouched();
 
-    let open = World::with(|path| Root { path, agents: Agents::All, read_only: false }, true);
+    let open = World::with(|path| Root { path, agents: Agents::All, read_only: false, trusted: false }, true);
     open.put("one", "shared");
     fs::hard_link(open.root.join("one"), open.root.join("two")).unwrap();
     assert_eq!(open.read("read", json!({"path": open.path("two")})).unwrap()["content"], "shared");
@@ -264,7 +264,7 @@ fn new_names_that_deceive_are_refused_and_old_ones_can_be_used() {
 
 #[test]
 fn a_root_opened_for_reading_is_never_written() {
-    let world = World::with(|path| Root { path, agents: Agents::All, read_only: true }, false);
+    let world = World::with(|path| Root { path, agents: Agents::All, read_only: true, trusted: false }, false);
     world.put("ordinary", "text");
     world.put("a", "text");
     for (capability, answer) in everything_at(&world, &world.path("a")) {
@@ -279,7 +279,12 @@ fn a_root_opened_for_reading_is_never_written() {
 
 #[test]
 fn a_root_is_closed_to_agents_it_was_not_opened_to() {
-    let other = |path| Root { path, agents: Agents::Named(vec![AgentName::new("other").unwrap()]), read_only: false };
+    let other = |path| Root {
+        path,
+        agents: Agents::Named(vec![AgentName::new("other").unwrap()]),
+        read_only: false,
+        trusted: false,
+    };
     let world = World::with(other, false);
     world.put("ordinary", "text");
     for (capability, answer) in everything_at(&world, &world.path("ordinary")) {

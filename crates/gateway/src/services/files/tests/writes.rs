@@ -326,7 +326,8 @@ fn a_full_disk_leaves_the_old_file_and_no_litter() {
         }
     }
     let _unmount = Unmount(&disk);
-    let list = vec![Root { path: disk.to_str().unwrap().into(), agents: Agents::All, read_only: false }];
+    let list =
+        vec![Root { path: disk.to_str().unwrap().into(), agents: Agents::All, read_only: false, trusted: false }];
     let files = Files::new(Roots { list, allow_hard_links: false }, Arc::new(world.clock.clone())).unwrap();
     let world = World { files, root: disk.clone(), ..World::new() };
     world.put("a", "old");
