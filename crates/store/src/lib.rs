@@ -97,7 +97,7 @@ pub use refusals::{FoundRefusals, Refusals, RefusedCall};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use requests::{Filed, NewRequest, Received, Request};
 pub use rollbacks::Point;
-pub use sessions::{Session, SessionFilter};
+pub use sessions::{LONGEST_TASK, Session, SessionFilter, StatedTask, TaskSource};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Finding, State};
 use crate::commands::hook::Agent;
-use crate::commands::setup::recipes::{self, Line};
+use crate::commands::setup::recipes::{self, Hears, Line};
 use crate::commands::setup::{block, members};
 
 /// What each client sends before it runs a command.
@@ -54,7 +54,10 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     }
     lines.sort();
     lines.dedup();
-    if lines.is_empty() {
+    let hears_prompts = |line: &String| {
+        Line::read(line, agent.name()).is_some_and(|line| line.hears == Hears::Prompts)
+    };
+    if lines.iter().all(hears_prompts) {
         let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
         let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));
         let hint = format!("sluice setup {} --hooks --key-file FILE", agent.name());
@@ -124,6 +127,9 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     if !same {
         return fail(format!("the hook starts `{}`, which is not this program", parts.program));
     }
+    if parts.hears == Hears::Prompts {
+        return vec![task_key(agent, &parts)];
+    }
     let whole = input(agent);
     let half = whole.get(..whole.len() / 2).unwrap_or_default();
     let nowhere = Line { url: "http://127.0.0.1:9".into(), ..parts.clone() };
@@ -141,6 +147,16 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
         findings.push(attempt(agent, way, input, (&line.text(agent.name()), home)));
     }
     findings
+}
+
+/// Whether the hook that hears prompts has its key. Without it the gate asks about more, and nothing stops.
+fn task_key(agent: Agent, line: &Line) -> Finding {
+    if Path::new(&line.key).is_file() {
+        return Finding::new("hook", State::Ok, "what you type is stated to the gate with a task key");
+    }
+    let text = format!("the task key is not at `{}`: nothing counts as asked for", line.key);
+    let hint = format!("sluice setup {} --hooks --key-file FILE --task-key-file FILE", agent.name());
+    Finding::new("hook", State::Warn, text).hint(hint)
 }
 
 fn attempt(agent: Agent, way: &str, input: &str, line: (&str, &Path)) -> Finding {
