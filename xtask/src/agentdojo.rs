@@ -73,7 +73,7 @@ impl Gate {
             "node: dojo\nlisten: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\n\
              sessions: {{known: [{known}]}}\n\
              content: {{services: {{custom: off}}}}\nbatch: {{services: {{custom: off}}}}\n\
-             approvals: {{prompts_per_hour: 100000}}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
+             approvals: {{prompts_per_hour: 100000}}\nbudgets: {{questions_from_checks: 1000000}}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
         );
         fs::write(home.join("sluice.yaml"), lines).map_err(words)?;
         let mut serving = Command::new(program);

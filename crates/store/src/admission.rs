@@ -5,12 +5,14 @@
 //! are one transaction; when the batch window trips, the writes of that agent and service that still
 //! wait go back to people too, all on one card.
 
+mod budget;
 mod ready;
 
 use sluice_core::action::Action;
 use sluice_core::approval::{Approval, ApprovalState, Subject};
 use sluice_core::audit::{Fact, commit};
 use sluice_core::batch::{Balance, Window};
+use sluice_core::budget::{Budget, BudgetLimits};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState, Move};
 use sluice_core::ids::{AllowanceId, MessageId, SessionId};
@@ -28,6 +30,7 @@ use crate::holds::{self, NewHold, Why, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::recent::DUPLICATE_SPAN;
 use crate::sql::{Row, Tx, Val, params};
+pub use budget::BudgetUse;
 pub(crate) use ready::Admit;
 use ready::Rows;
 
@@ -71,6 +74,11 @@ pub struct Admission {
     pub rates: Vec<Rate>,
     /// The batch window of this agent and service.
     pub window: Window,
+    /// What may happen within a day before a person is asked.
+    pub budgets: BudgetLimits,
+    /// The window of questions about checks, if the caller carries it out itself: such a call counts in no window of
+    /// writes.
+    pub checks: Option<Window>,
     /// The agent's own key for this call.
     pub idempotency_key: Option<String>,
     /// The key is only a program's name for one call: under a new name, an identical write is still a duplicate.
@@ -188,7 +196,12 @@ impl Admission {
         foreseen.extend(self.repeated_ahead(now));
         if self.tier != Tier::Blocked {
             foreseen.push(freezes::in_force_ahead());
-            foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+            if self.checks.is_none() {
+                foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+            }
+            if self.may_go_alone(self.tier) {
+                foreseen.extend(self.budgets_ahead(now));
+            }
             let limits = self.rates.iter().filter(|rate| rate.on_exceed.is_some());
             foreseen.extend(limits.map(|rate| rate.counter(self.action.agent()).used_ahead(now)));
         }
@@ -208,26 +221,67 @@ impl Admission {
             return Ok(Admitted::Blocked);
         }
         freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
-        let used = self.window_counter(counters::BATCH).used(desk).await?;
-        let card = match self.window.weighing(used, self.weight).balance() {
+        let card = match self.weighed(desk).await? {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
         };
-        let needs_yes = tier == Tier::ApprovalRequired;
+        let budget = if card.is_none() && self.may_go_alone(tier) { self.over_budget(desk).await? } else { None };
+        let needs_yes = tier == Tier::ApprovalRequired || budget.is_some();
         // A standing yes answers policy's question, never an escalation.
-        let allowance = self.allowance.filter(|_| raised.is_none());
+        let allowance = self.allowance.filter(|_| raised.is_none() && budget.is_none());
         let admitted = match card {
             Some(card) => self.join_card(desk, card),
             None if needs_yes && !allowances::spend(desk, allowance, &self.action, self.session).await? => {
-                self.ask_alone(desk, raised.is_some())
+                self.refuse_flood(desk).await?;
+                self.ask_alone(desk, reason(raised, budget))
             }
-            None => self.hold(desk, tier, ready),
+            None => {
+                self.spend_budgets(desk);
+                self.hold(desk, tier, ready)
+            }
         };
         self.count(desk);
         if is_first {
             counters::make_latch(desk, self.action.agent());
         }
         Ok(admitted)
+    }
+}
+
+/// Why a person is asked about one write.
+fn reason(rate: Option<Tier>, budget: Option<Budget>) -> &'static str {
+    match (rate, budget) {
+        (Some(_), _) => "policy.rate_limit",
+        (None, Some(budget)) => budget.code(),
+        (None, None) => "policy.approval_required",
+    }
+}
+
+impl Admission {
+    /// Whether it may go without a person, as far as the rules and standing approvals have a say.
+    fn may_go_alone(&self, tier: Tier) -> bool {
+        tier < Tier::ApprovalRequired || self.allowance.is_some()
+    }
+
+    /// Whether it fits the batch window. A call that is only checked is no write and is not weighed.
+    async fn weighed<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Balance, StoreError> {
+        if self.checks.is_some() {
+            return Ok(Balance::Fits);
+        }
+        let used = self.window_counter(counters::BATCH).used(desk).await?;
+        Ok(self.window.weighing(used, self.weight).balance())
+    }
+
+    /// Refuses a check that would put one question too many to people.
+    async fn refuse_flood<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let Some(window) = &self.checks else { return Ok(()) };
+        let asked = Counter { kind: counters::CHECK, agent: self.action.agent(), name: "", window };
+        if asked.used(desk).await? >= window.limit {
+            let again = asked.forgets(desk).await?;
+            return Err(StoreError::CheckFlood { after: again.since(desk.now) });
+        }
+        asked.bump(desk, 1);
+        Ok(())
     }
 }
 
@@ -372,10 +426,10 @@ impl Admission {
         self.await_person(desk, &approval, true)
     }
 
-    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, by_rate: bool) -> Admitted {
+    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, reason: &'static str) -> Admitted {
         let mut approval = self.question(desk.now, Subject::Write);
         approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
-        approvals::insert(desk, &approval, if by_rate { "policy.rate_limit" } else { "policy.approval_required" });
+        approvals::insert(desk, &approval, reason);
         self.tell(desk, &approval);
         self.await_person(desk, &approval, false)
     }
@@ -498,7 +552,9 @@ impl Admission {
     }
 
     fn count<T: Tx>(&self, desk: &mut Desk<'_, T>) {
-        self.window_counter(counters::BATCH).bump(desk, self.weight);
+        if self.checks.is_none() {
+            self.window_counter(counters::BATCH).bump(desk, self.weight);
+        }
         for rate in &self.rates {
             rate.counter(self.action.agent()).bump(desk, 1);
         }

@@ -69,7 +69,7 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
 
-pub use admission::{Admission, Admitted, Rate};
+pub use admission::{Admission, Admitted, BudgetUse, Rate};
 pub use agents::Agent;
 pub use alerts::{Alert, AlertFilter};
 pub use answers::{Amended, Amendment, Joint};

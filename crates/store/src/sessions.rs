@@ -12,13 +12,13 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
 
-const ONE: &str = "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
+const ONE: &str =
+    "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
 const LOCKED: &str =
     "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1 /*lock*/";
 const PAGE: &str = "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions \
      WHERE id < ?1 AND (?2 = 0 OR tainted_at IS NOT NULL) AND (?3 IS NULL OR agent = ?3) ORDER BY id DESC LIMIT ?4";
-const OPEN: &str =
-    "INSERT INTO sessions (id, agent, client, task, task_by, opened_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const OPEN: &str = "INSERT INTO sessions (id, agent, client, task, task_by, opened_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE id = ?1";
 const TAINT: &str = "UPDATE sessions SET tainted_at = ?2 WHERE id = ?1";
 const STATE_TASK: &str = "UPDATE sessions SET task = ?2, task_by = ?3 WHERE id = ?1";

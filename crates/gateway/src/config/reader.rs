@@ -14,10 +14,8 @@ use super::origin::{Origin, Origins};
 use super::setting::{Bad, Bounded, Setting};
 
 /// Keys of earlier releases, and what is done instead.
-const GONE: [(&str, &str); 1] = [(
-    "sessions.task_from",
-    "a task is stated with a task key: sluice keys create --task-for AGENT --out FILE",
-)];
+const GONE: [(&str, &str); 1] =
+    [("sessions.task_from", "a task is stated with a task key: sluice keys create --task-for AGENT --out FILE")];
 
 /// What every variable of ours starts with.
 const PREFIX: &str = "SLUICE_";

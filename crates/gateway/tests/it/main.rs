@@ -22,6 +22,7 @@ mod house;
 mod http;
 mod lateness;
 mod leak;
+mod limits;
 mod mail;
 mod mcp;
 mod oauth;

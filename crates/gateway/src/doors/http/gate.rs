@@ -11,10 +11,11 @@ use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, 
 use sluice_core::approval::{ApprovalState, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
+use sluice_core::{Actor, ApprovalId, ServiceName, Span, Timestamp};
 use sluice_store::{Filed, NewRequest, Received, Request};
 
 use super::approvals::{allowance_json, state};
+use super::inbox;
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
@@ -121,9 +122,13 @@ pub struct Seen {
     pub title: Option<String>,
 }
 
-/// A reply of a person, as a forwarding service hands it in.
+/// A reply of a person, as a forwarding service hands it in. It decides with the token of the letter it answers, in subject
+/// or text; without one only if `inbox.trust_sender` is set and `from` is a person who was asked.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct MailReply {
+    /// Who wrote it, as the forwarding service has authenticated them.
+    #[serde(default)]
+    pub from: Option<String>,
     /// The subject.
     #[serde(default)]
     pub subject: Option<String>,
@@ -402,12 +407,13 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
 pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     let body: MailReply = visit.take()?;
     let gw = std::sync::Arc::clone(&visit.gw);
-    let inbox = visit.visitor()?.inbox().ok_or_else(|| No::new(Code::IdentityWrongKind))?.to_owned();
+    visit.visitor()?.inbox().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
     if body.body.len() > LONGEST_REPLY {
         return Err(No::new(Code::DoorTooLarge));
     }
     let id = only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
     let question = Question::read(&gw, id).await?;
+    let by = inbox::speaker(&gw, &question, &body).await?;
     if question.card.approval.is_over(gw.now()) {
         return Err(No::saying(Code::ApprovalTooLate, "approval expired"));
     }
@@ -417,11 +423,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     let words = mail::own_words(&body.body);
     let meaning = voice::read(&words, question.form())
         .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &voice::repeat(unclear, question.form())))?;
-    let voice = Voice {
-        by: speaker(&gw, &question, &inbox)?,
-        channel: "inbox",
-        ceiling: Some(gw.config.approvals.email_ceiling),
-    };
+    let voice = Voice { by, channel: "inbox", ceiling: Some(gw.config.approvals.email_ceiling) };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
         Heard::Decided { approval, .. } => {
             let (status, _) = standing(&approval.state, false, None, None);
@@ -463,19 +465,6 @@ fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
         [] => Err(unclear("approval_id not found")),
         _ => Err(unclear("the mail names more than one approval")),
     }
-}
-
-/// Whose reply it is: the person at the address that was asked, or whoever holds the inbox.
-fn speaker(gw: &Gateway, question: &Question, inbox: &str) -> Result<Actor, No> {
-    let asked = question.filed.as_ref().and_then(|filed| {
-        let (channel, place) = (filed.request.channel.as_deref()?, filed.request.place.as_deref()?);
-        gw.config.approvals.person_at(channel, place)
-    });
-    let name = match asked {
-        Some(person) => person.name.clone(),
-        None => PersonName::new(inbox).map_err(|_| No::new(Code::IdentityNotAllowed))?,
-    };
-    Ok(Actor::Person(name))
 }
 
 /// `GET /v1/allow-rules`.

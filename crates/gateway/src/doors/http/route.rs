@@ -174,10 +174,9 @@ impl Access {
             | (Self::Agent | Self::Either(_) | Self::Sessions(_), Credential::Agent)
             | (Self::Task(_) | Self::Sessions(_), Credential::Task)
             | (Self::Inbox, Credential::Inbox)
-            | (
-                Self::Operator(_) | Self::Either(_) | Self::Task(_) | Self::Sessions(_),
-                Credential::Operator(_),
-            ) => true,
+            | (Self::Operator(_) | Self::Either(_) | Self::Task(_) | Self::Sessions(_), Credential::Operator(_)) => {
+                true
+            }
             (Self::Agent, Credential::Task | Credential::Inbox | Credential::Operator(_))
             | (Self::Inbox, Credential::Agent | Credential::Task | Credential::Operator(_))
             | (Self::Operator(_), Credential::Agent | Credential::Task | Credential::Inbox)

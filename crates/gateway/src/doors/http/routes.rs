@@ -51,7 +51,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 86] = [
+const CALL: [Code; 87] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -60,6 +60,7 @@ const CALL: [Code; 86] = [
     Code::SchemaMissingArgument,
     Code::PolicyBlocked,
     Code::PolicyRateLimit,
+    Code::CheckFlood,
     Code::LeakFound,
     Code::ApprovalDenied,
     Code::ApprovalExpired,

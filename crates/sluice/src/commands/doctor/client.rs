@@ -54,9 +54,7 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     }
     lines.sort();
     lines.dedup();
-    let hears_prompts = |line: &String| {
-        Line::read(line, agent.name()).is_some_and(|line| line.hears == Hears::Prompts)
-    };
+    let hears_prompts = |line: &String| Line::read(line, agent.name()).is_some_and(|line| line.hears == Hears::Prompts);
     if lines.iter().all(hears_prompts) {
         let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
         let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));

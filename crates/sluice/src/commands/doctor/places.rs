@@ -73,9 +73,11 @@ pub(super) fn keys_apart(config: &Config) -> Option<Finding> {
     keys.sort();
     let key = keys.first()?;
     let message = format!("you can read both {} and {}", key.display(), token.display());
-    Some(Finding::new("credentials", State::Warn, message).hint(
-        "an agent that runs as you can approve its own writes: run it as another user, and move its key there",
-    ))
+    Some(
+        Finding::new("credentials", State::Warn, message).hint(
+            "an agent that runs as you can approve its own writes: run it as another user, and move its key there",
+        ),
+    )
 }
 
 /// The agent's key that this environment names.

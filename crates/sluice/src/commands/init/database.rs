@@ -18,12 +18,7 @@ use crate::system::{SystemClock, SystemIds};
 const FIRST_PERSON: &str = "admin";
 
 /// Makes the database.
-pub(super) fn found(
-    path: &Path,
-    node: &NodeName,
-    agent: &AgentName,
-    made: &Made,
-) -> Result<(), Failure> {
+pub(super) fn found(path: &Path, node: &NodeName, agent: &AgentName, made: &Made) -> Result<(), Failure> {
     let person = PersonName::new(FIRST_PERSON).map_err(|why| Failure::new(Exit::Failed, why.to_string()))?;
     let by = Actor::Operator(person.clone());
     let store = Store::open_file(path, node.clone(), Arc::new(SystemClock)).map_err(of_store)?;

@@ -285,9 +285,9 @@ impl Line {
         let rest = line.strip_prefix("SLUICE_URL=")?;
         let (url, rest) = word(rest)?;
         let rest = rest.strip_prefix(' ')?;
-        let named = Hears::ALL.into_iter().find_map(|hears| {
-            Some((hears, rest.strip_prefix(hears.variable())?.strip_prefix('=')?))
-        });
+        let named = Hears::ALL
+            .into_iter()
+            .find_map(|hears| Some((hears, rest.strip_prefix(hears.variable())?.strip_prefix('=')?)));
         let (hears, rest) = named?;
         let (key, rest) = word(rest)?;
         let (program, _) = word(rest.strip_prefix(' ')?)?;
