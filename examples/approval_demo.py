@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 """Asks for an approval, answers it as a person would, and reads the answer.
 
-Needs a running gateway and two credentials: an agent key that asks and an inbox key that hands in replies.
+Needs a running gateway and two credentials: an agent key that asks and an inbox key that hands in replies. A reply counts if
+it carries the token of the letter it answers, or if the gateway trusts whoever hands replies in to know the sender:
 
-    SLUICE_URL=http://127.0.0.1:7420 SLUICE_AGENT_KEY=sga_... SLUICE_INBOX_KEY=sgi_... python3 examples/approval_demo.py
+    inbox: {trust_sender: true}
+    approvals: {people: [{name: ana, email: ana@example.com}]}
+
+    SLUICE_URL=http://127.0.0.1:7420 SLUICE_AGENT_KEY=sga_... SLUICE_INBOX_KEY=sgi_... SLUICE_PERSON=ana@example.com \
+        python3 examples/approval_demo.py
 """
 
 import json
@@ -52,6 +57,10 @@ def main():
     expect(403, *call("POST", "/v1/inbox/email-reply", agent, reply))
     print("the agent cannot answer itself")
 
+    refused = expect(403, *call("POST", "/v1/inbox/email-reply", inbox, reply))
+    print(f"the id alone decides nothing: {refused['code']}")
+
+    reply["from"] = os.environ["SLUICE_PERSON"]
     reply["body"] = "4 add logs\n\nOn Tue, 5 Nov 2024, the gate wrote:\n> 1  Allow once\n"
     answered = expect(200, *call("POST", "/v1/inbox/email-reply", inbox, reply))
     print(f"replied: {answered['status']}")

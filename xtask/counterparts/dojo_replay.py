@@ -45,16 +45,18 @@ def ask(method, path, token, body=None):
 def key_of(agent):
     ask("POST", "/v1/agents", OPERATOR, {"name": agent, "note": "AgentDojo"})
     made = ask("POST", "/v1/keys", OPERATOR, {"agent": agent})
-    return made["token"]
+    # The agent's own key cannot say what the user asked for.
+    task_key = ask("POST", "/v1/keys", OPERATOR, {"task_for": agent})
+    return made["token"], task_key["token"]
 
 
 class Agent:
     """One session of one agent, in one environment."""
 
-    def __init__(self, key, suite, prompt, env, person):
-        self.key, self.suite, self.env, self.person = key, suite, env, person
+    def __init__(self, keys, suite, prompt, env, person):
+        (self.key, task_key), self.suite, self.env, self.person = keys, suite, env, person
         self.runtime = FunctionsRuntime(suite.tools)
-        self.session = ask("POST", "/v1/sessions", key, {"task": prompt, "client": "agentdojo"})["session_id"]
+        self.session = ask("POST", "/v1/sessions", task_key, {"task": prompt, "client": "agentdojo"})["session_id"]
         self.questions = 0
 
     def may(self, call):

@@ -73,9 +73,9 @@ impl Gate {
         // Nothing but the origin of targets decides here: no detector, no batch window.
         let lines = format!(
             "node: dojo\nlisten: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\n\
-             sessions: {{task_from: [dojo-alone, dojo-helped, dojo-attacked], known: [{known}]}}\n\
+             sessions: {{known: [{known}]}}\n\
              content: {{services: {{custom: off}}}}\nbatch: {{services: {{custom: off}}}}\n\
-             approvals: {{prompts_per_hour: 100000}}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
+             approvals: {{prompts_per_hour: 100000}}\nbudgets: {{questions_from_checks: 1000000}}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n"
         );
         fs::write(home.join("sluice.yaml"), lines).map_err(words)?;
         let mut serving = Command::new(program);

@@ -89,6 +89,12 @@ impl Window {
         Weighing { used, weight, limit: self.limit }
     }
 
+    /// When what was counted in a slot is forgotten.
+    #[must_use]
+    pub fn forgets(&self, slot: i64) -> Timestamp {
+        Timestamp::from_millis(slot.saturating_add(1).saturating_mul(self.slot_millis())) + self.span
+    }
+
     fn slot_millis(&self) -> i64 {
         i64::try_from(self.span.as_millis().div_ceil(SLOTS)).unwrap_or(i64::MAX).max(1)
     }

@@ -11,6 +11,7 @@ pub mod approval;
 pub mod audit;
 pub mod backoff;
 pub mod batch;
+pub mod budget;
 pub mod capability;
 pub mod clock;
 pub mod connection;

@@ -6,6 +6,7 @@
 
 mod approvals;
 mod batch;
+mod budgets;
 mod channels;
 mod check;
 mod connected;
@@ -48,7 +49,8 @@ use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 
 pub use approvals::{Approvals, Needs, Person, Risk, Targets};
 pub use batch::{Batch, Services};
-pub use channels::{Address, BaseUrl, Domain, Email, Folder, Security, Telegram, Word};
+pub use budgets::Budgets;
+pub use channels::{Address, BaseUrl, Domain, Email, Folder, Inbox, Security, Telegram, Word};
 pub use connected::Connected;
 pub use content::{Content, Threshold, Thresholds};
 pub use database::{Database, DatabaseSettings, Secret};
@@ -127,12 +129,16 @@ pub struct Config {
     pub holds: Holds,
     /// How much fits before a person looks.
     pub batch: Batch,
+    /// How much fits within a day.
+    pub budgets: Budgets,
     /// Questions put to people.
     pub approvals: Approvals,
     /// The bot that asks people.
     pub telegram: Telegram,
     /// Mail that asks people.
     pub email: Email,
+    /// Replies that are handed in.
+    pub inbox: Inbox,
     /// Folders agents may use.
     pub filesystem: Filesystem,
     /// How much agents may remember.
@@ -259,6 +265,8 @@ struct Written {
     approvals: Approvals,
     telegram: Telegram,
     email: Email,
+    inbox: Inbox,
+    budgets: Budgets,
     filesystem: Filesystem,
     state: State,
     disk: Disk,
@@ -286,6 +294,8 @@ impl Written {
             approvals: Approvals::read(reader),
             telegram: Telegram::read(reader),
             email: Email::read(reader),
+            inbox: Inbox::read(reader),
+            budgets: Budgets::read(reader),
             filesystem: Filesystem::read(reader),
             state: State::read(reader),
             disk: Disk::read(reader),
@@ -348,6 +358,8 @@ impl Written {
             approvals: self.approvals.clone(),
             telegram: self.telegram.clone(),
             email: self.email.clone(),
+            inbox: self.inbox.clone(),
+            budgets: self.budgets.clone(),
             filesystem: self.filesystem.clone(),
             state: self.state.clone(),
             disk: self.disk.clone(),
@@ -381,6 +393,8 @@ impl Written {
             self.approvals.shown(),
             self.telegram.shown(),
             self.email.shown(),
+            self.inbox.shown(),
+            self.budgets.shown(),
             self.filesystem.shown(),
             self.state.shown(),
             self.disk.shown(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, Timestamp};
-use sluice_store::{Agent, Key, KeyKind, Store, StoreError};
+use sluice_store::{Agent, Key, Store, StoreError};
 use subtle::ConstantTimeEq as _;
 
 /// All credentials.
@@ -59,7 +59,7 @@ impl Keyring {
         if key.expires_at.is_some_and(|end| now >= end) {
             return Err(Code::IdentityExpired);
         }
-        if let KeyKind::Agent(name) = &key.kind {
+        if let Some(name) = key.kind.agent() {
             match ring.agents.get(name) {
                 Some(agent) if agent.removed_at.is_none() => {}
                 Some(_) | None => return Err(Code::IdentityRevoked),

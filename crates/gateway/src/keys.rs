@@ -1,4 +1,4 @@
-//! Keys of agents, operators and inboxes: the texts themselves, and what is kept of them.
+//! Keys of agents, operators, inboxes and stated tasks: the texts themselves, and what is kept of them.
 //!
 //! Takes randomness; gives a token that is shown once, and the hash that is stored. Promise: the text
 //! cannot be printed, copied or serialized by accident and is wiped when dropped; a text that was not made
@@ -26,11 +26,13 @@ pub enum KindWord {
     Operator,
     /// A mailbox that hands in replies.
     Inbox,
+    /// A program that states what an agent's user asked for.
+    Task,
 }
 
 impl KindWord {
-    /// Every kind there is.
-    pub const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Inbox];
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Agent, Self::Operator, Self::Inbox, Self::Task];
 
     /// What every token of this kind starts with.
     #[must_use]
@@ -39,6 +41,7 @@ impl KindWord {
             Self::Agent => "sga_",
             Self::Operator => "sgo_",
             Self::Inbox => "sgi_",
+            Self::Task => "sgt_",
         }
     }
 }
@@ -163,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_reader(text in "\\PC{0,60}|sg[aoi]_[A-Za-z0-9_-]{40,45}") {
+        fn no_text_breaks_the_reader(text in "\\PC{0,60}|sg[aoit]_[A-Za-z0-9_-]{40,45}") {
             if let Some((kind, _)) = hash_of(&text) {
                 prop_assert!(text.starts_with(kind.prefix()) && text.len() == 47);
             }

@@ -1,7 +1,7 @@
 //! A no on its way to a door: the refusal, and which call and rule it belongs to.
 
-use sluice_core::CallId;
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::{CallId, Span};
 use sluice_store::StoreError;
 
 use crate::rooms::refused::Wanted;
@@ -81,6 +81,12 @@ impl From<StoreError> for No {
             | Code::StateConflict
             | Code::ApprovalGrown => Refusal::new(code).with_text(&text),
             _ => Refusal::new(code),
+        };
+        let refusal = match &error {
+            StoreError::CheckFlood { after } => {
+                refusal.retry_after(Span::from_secs(after.as_millis().div_ceil(1000).max(1)))
+            }
+            _ => refusal,
         };
         Self {
             refusal: Box::new(refusal.because(error)),

@@ -60,6 +60,8 @@ CREATE TABLE cosignatures (
 ) STRICT, WITHOUT ROWID;
 
 -- Sessions and tasks, budgets, questions per agent.
+-- Who stated the task of a session. A task from before, which the agent itself stated, has nobody and is not read.
+ALTER TABLE sessions ADD COLUMN task_by TEXT;
 
 -- Files and shared state: where their content comes from.
 

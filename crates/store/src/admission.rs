@@ -7,6 +7,7 @@
 //! has a question of its own and is on no card with others.
 
 mod apart;
+mod budget;
 mod ready;
 
 use sluice_core::action::Action;
@@ -14,6 +15,7 @@ use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{Approval, ApprovalState, Subject};
 use sluice_core::audit::{Fact, commit};
 use sluice_core::batch::{Balance, Window};
+use sluice_core::budget::{Budget, BudgetLimits};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::{MessageId, SessionId};
@@ -31,6 +33,7 @@ use crate::holds::{self, NewHold, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::recent::DUPLICATE_SPAN;
 use crate::sql::{Row, Tx, Val, params};
+pub use budget::BudgetUse;
 pub(crate) use ready::Admit;
 use ready::Rows;
 
@@ -74,6 +77,11 @@ pub struct Admission {
     pub rates: Vec<Rate>,
     /// The batch window of this agent and service.
     pub window: Window,
+    /// What may happen within a day before a person is asked.
+    pub budgets: BudgetLimits,
+    /// The window of questions about checks, if the caller carries it out itself: such a call counts in no window of
+    /// writes.
+    pub checks: Option<Window>,
     /// The agent's own key for this call.
     pub idempotency_key: Option<String>,
     /// The key is only a program's name for one call: under a new name, an identical write is still a duplicate.
@@ -193,7 +201,12 @@ impl Admission {
         foreseen.extend(self.repeated_ahead(now));
         if self.tier != Tier::Blocked {
             foreseen.push(freezes::in_force_ahead());
-            foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+            if self.checks.is_none() {
+                foreseen.push(self.window_counter(counters::BATCH).used_ahead(now));
+            }
+            if self.may_go_alone(self.tier) {
+                foreseen.extend(self.budgets_ahead(now));
+            }
             let limits = self.rates.iter().filter(|rate| rate.on_exceed.is_some());
             foreseen.extend(limits.map(|rate| rate.counter(self.action.agent()).used_ahead(now)));
         }
@@ -213,27 +226,73 @@ impl Admission {
             return Ok(Admitted::Blocked);
         }
         freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
-        let used = self.window_counter(counters::BATCH).used(desk).await?;
-        let card = match self.window.weighing(used, self.weight).balance() {
+        let card = match self.weighed(desk).await? {
             Balance::Fits => None,
             Balance::Trips => Some(self.batch_card(desk).await?),
         };
-        let needs_yes = tier == Tier::ApprovalRequired;
+        let budget = if card.is_none() && self.may_go_alone(tier) { self.over_budget(desk).await? } else { None };
+        let needs_yes = tier == Tier::ApprovalRequired || budget.is_some();
+        // A standing approval answers policy's question, never an escalation.
+        let is_escalated = raised.is_some() || budget.is_some();
+        let code = reason(raised, budget);
         let admitted = match card {
             // What a person is asked about anyway is asked about alone, and no standing approval answers it now.
-            Some(card) if needs_yes => self.ask_apart(desk, card, raised.is_some())?,
+            Some(card) if needs_yes => self.ask_apart(desk, card, code)?,
             Some(card) => self.join_card(desk, card)?,
-            // A standing approval answers policy's question, never an escalation.
-            None if needs_yes && (raised.is_some() || !allowances::spend(desk, self).await?) => {
-                self.ask_alone(desk, raised.is_some(), self.asked_because(raised.is_some(), false))
+            None if needs_yes && (is_escalated || !allowances::spend(desk, self).await?) => {
+                self.refuse_flood(desk).await?;
+                self.ask_alone(desk, code, self.asked_because(code, false))
             }
-            None => self.hold(desk, tier, ready),
+            None => {
+                self.spend_budgets(desk);
+                self.hold(desk, tier, ready)
+            }
         };
         self.count(desk);
         if is_first {
             counters::make_latch(desk, self.action.agent());
         }
         Ok(admitted)
+    }
+}
+
+/// What the policy itself asks, without an escalation.
+const BY_POLICY: &str = "policy.approval_required";
+
+/// Why a person is asked about one write.
+fn reason(rate: Option<Tier>, budget: Option<Budget>) -> &'static str {
+    match (rate, budget) {
+        (Some(_), _) => "policy.rate_limit",
+        (None, Some(budget)) => budget.code(),
+        (None, None) => BY_POLICY,
+    }
+}
+
+impl Admission {
+    /// Whether it may go without a person, as far as the rules and standing approvals have a say.
+    fn may_go_alone(&self, tier: Tier) -> bool {
+        tier < Tier::ApprovalRequired || self.allowance.is_some()
+    }
+
+    /// Whether it fits the batch window. A call that is only checked is no write and is not weighed.
+    async fn weighed<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Balance, StoreError> {
+        if self.checks.is_some() {
+            return Ok(Balance::Fits);
+        }
+        let used = self.window_counter(counters::BATCH).used(desk).await?;
+        Ok(self.window.weighing(used, self.weight).balance())
+    }
+
+    /// Refuses a check that would put one question too many to people.
+    async fn refuse_flood<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let Some(window) = &self.checks else { return Ok(()) };
+        let asked = Counter { kind: counters::CHECK, agent: self.action.agent(), name: "", window };
+        if asked.used(desk).await? >= window.limit {
+            let again = asked.forgets(desk).await?;
+            return Err(StoreError::CheckFlood { after: again.since(desk.now) });
+        }
+        asked.bump(desk, 1);
+        Ok(())
     }
 }
 
@@ -369,10 +428,9 @@ impl Admission {
         Ok(self.await_person(desk, &approval, true))
     }
 
-    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, by_rate: bool, why: Vec<AskReason>) -> Admitted {
+    fn ask_alone<T: Tx>(&self, desk: &mut Desk<'_, T>, code: &'static str, why: Vec<AskReason>) -> Admitted {
         let mut approval = self.question(desk.now, Subject::Write);
         approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
-        let code = if by_rate { "policy.rate_limit" } else { "policy.approval_required" };
         approvals::insert(desk, &approval, code, &why);
         self.tell(desk, &approval);
         self.await_person(desk, &approval, false)
@@ -496,7 +554,9 @@ impl Admission {
     }
 
     fn count<T: Tx>(&self, desk: &mut Desk<'_, T>) {
-        self.window_counter(counters::BATCH).bump(desk, self.weight);
+        if self.checks.is_none() {
+            self.window_counter(counters::BATCH).bump(desk, self.weight);
+        }
         for rate in &self.rates {
             rate.counter(self.action.agent()).bump(desk, 1);
         }

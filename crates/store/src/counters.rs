@@ -14,9 +14,20 @@ pub(crate) const BATCH: &str = "batch";
 pub(crate) const RATE: &str = "rate";
 /// Refused calls per agent and service.
 pub(crate) const BLOCKED: &str = "blocked";
+/// Questions per agent about calls that are only checked.
+pub(crate) const CHECK: &str = "check";
+/// Weight of writes per agent and service within a day.
+pub(crate) const ACCOUNT: &str = "account";
+/// Weight of writes at services outside within a day, one row per agent: agents do not wait for each other.
+pub(crate) const GATEWAY: &str = "gateway";
+/// New targets per agent within a day.
+pub(crate) const TARGET: &str = "target";
 
 const USED: &str = "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counters \
      WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot >= ?4";
+const USED_BY_ALL: &str =
+    "SELECT CAST(COALESCE(SUM(weight), 0) AS BIGINT) FROM counters WHERE kind = ?1 AND slot >= ?2";
+const OLDEST: &str = "SELECT MIN(slot) FROM counters WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot >= ?4";
 const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
@@ -57,6 +68,14 @@ impl Counter<'_> {
         row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
     }
 
+    /// When the first of what it holds is forgotten; now if it holds nothing.
+    pub async fn forgets<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Timestamp, StoreError> {
+        let oldest = self.window.oldest_slot(desk.now);
+        let row = desk.row(OLDEST, params![self.kind, self.agent, self.name, oldest]).await?;
+        let slot = row.map(|row| row.of("counters").maybe_int()).transpose()?.flatten();
+        Ok(slot.map_or(desk.now, |slot| self.window.forgets(slot)))
+    }
+
     /// The question of [`Counter::used`], asked early.
     pub fn used_ahead(&self, now: Timestamp) -> Ahead {
         let params = params![self.kind, self.agent, self.name, self.window.oldest_slot(now)];
@@ -78,6 +97,31 @@ impl Counter<'_> {
         let until = now + self.window.span + self.window.span;
         params![self.kind, self.agent, self.name, slot, weight, until]
     }
+}
+
+/// What the counters of one kind hold now, all agents together.
+pub(crate) async fn used_by_all<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    kind: &'static str,
+    window: &Window,
+) -> Result<u32, StoreError> {
+    let oldest = window.oldest_slot(desk.now);
+    let row = desk.row(USED_BY_ALL, params![kind, oldest]).await?;
+    row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+}
+
+/// The question of [`used_by_all`], asked early.
+pub(crate) fn used_by_all_ahead(kind: &'static str, window: &Window, now: Timestamp) -> Ahead {
+    let follows = Some(Follows { sql: BUMP, then: counted_by_all });
+    let rests_on = vec![("counters", vec![("kind", Val::from(kind))])];
+    Ahead { sql: USED_BY_ALL, params: params![kind, window.oldest_slot(now)], rests_on, follows }
+}
+
+/// What [`USED_BY_ALL`] says after a [`BUMP`] of the same kind.
+fn counted_by_all(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
+    let ([kind, oldest], [a_kind, agent, name, ..]) = (asked, bumped) else { return false };
+    let same = [kind.clone(), agent.clone(), name.clone(), oldest.clone()];
+    kind == a_kind && counted(&same, bumped, rows)
 }
 
 /// What [`USED`] says after a [`BUMP`] of the same counter: so much more, if its slot is still in the window.
@@ -134,6 +178,21 @@ mod tests {
         assert_eq!(after("batch", 9, 3), Some(params![5_i64]));
         assert_eq!(after("rate", 10, 3), None);
         assert_eq!(after("batch", 10, i64::MAX), None);
+    }
+
+    #[test]
+    fn a_sum_of_all_agents_follows_what_any_of_them_counts() {
+        let (now, window) = (Timestamp::from_millis(5_000_000), Window::default());
+        let asked = used_by_all_ahead(GATEWAY, &window, now);
+        let follows = asked.follows.unwrap();
+        for (agent, kind, expected) in [("a", GATEWAY, Some(8)), ("b", GATEWAY, Some(8)), ("a", BATCH, None)] {
+            let agent = AgentName::new(agent).unwrap();
+            let bumped = Counter { kind, agent: &agent, name: "", window: &window }.bumped(now, 3);
+            let mut rows = [Row(params![5_i64])];
+            let known = (follows.then)(&asked.params, &bumped, &mut rows);
+            let [Row(sum)] = rows;
+            assert_eq!(known.then_some(sum), expected.map(|n: i64| params![n]), "{agent} {kind}");
+        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ macro_rules! select {
 
 const ALL: &str = select!("ORDER BY created_at, id");
 const ONE: &str = select!("WHERE id = ?1 /*lock*/");
-const LIVE_OF_AGENT: &str = select!("WHERE kind = 'agent' AND name = ?1 AND revoked_at IS NULL ORDER BY id /*lock*/");
+const LIVE_OF_AGENT: &str =
+    select!("WHERE kind IN ('agent', 'task') AND name = ?1 AND revoked_at IS NULL ORDER BY id /*lock*/");
 const ISSUE: &str = "INSERT INTO keys (id, kind, name, role, label, hash, created_at, created_by, expires_at) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const REVOKE: &str = "UPDATE keys SET revoked_at = ?2, revoked_by = ?3 WHERE id = ?1";
@@ -68,6 +69,8 @@ pub enum KeyKind {
     Operator(PersonName, Role),
     /// A service that sends us its news, by the name of the inbox.
     Inbox(String),
+    /// A program that states what the user of this agent asked for.
+    Task(AgentName),
 }
 
 impl KeyKind {
@@ -78,12 +81,22 @@ impl KeyKind {
             Self::Agent(_) => "agent",
             Self::Operator(..) => "operator",
             Self::Inbox(_) => "inbox",
+            Self::Task(_) => "task",
+        }
+    }
+
+    /// The agent the key is bound to: the agent's own key, or a task key for it.
+    #[must_use]
+    pub const fn agent(&self) -> Option<&AgentName> {
+        match self {
+            Self::Agent(name) | Self::Task(name) => Some(name),
+            Self::Operator(..) | Self::Inbox(_) => None,
         }
     }
 
     fn name(&self) -> &str {
         match self {
-            Self::Agent(name) => name.as_str(),
+            Self::Agent(name) | Self::Task(name) => name.as_str(),
             Self::Operator(name, _) => name.as_str(),
             Self::Inbox(name) => name,
         }
@@ -92,7 +105,7 @@ impl KeyKind {
     const fn role(&self) -> Option<Role> {
         match self {
             Self::Operator(_, role) => Some(*role),
-            Self::Agent(_) | Self::Inbox(_) => None,
+            Self::Agent(_) | Self::Inbox(_) | Self::Task(_) => None,
         }
     }
 }
@@ -238,7 +251,7 @@ impl UseCase for NewKey {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Key, StoreError> {
         refuse_agents(&self.by)?;
-        if let KeyKind::Agent(name) = &self.kind {
+        if let Some(name) = self.kind.agent() {
             agents::present(desk, name).await?;
         }
         let key = Key {
@@ -292,7 +305,7 @@ impl UseCase for RotateKey {
         if !old.is_live(desk.now) {
             return Err(StoreError::NotFound { what: "key" });
         }
-        if let KeyKind::Agent(name) = &old.kind {
+        if let Some(name) = old.kind.agent() {
             agents::present(desk, name).await?;
         }
         let key = Key {
@@ -346,6 +359,7 @@ fn decode(row: Row) -> Result<Key, StoreError> {
         ("agent", None) => name.parse().ok().map(KeyKind::Agent),
         ("operator", Some(role)) => name.parse().ok().map(|name| KeyKind::Operator(name, role)),
         ("inbox", None) => Some(KeyKind::Inbox(name)),
+        ("task", None) => name.parse().ok().map(KeyKind::Task),
         _ => None,
     };
     let kind = kind.ok_or_else(|| row.impossible("an unknown kind of key"))?;

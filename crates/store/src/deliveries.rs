@@ -7,7 +7,7 @@
 use sluice_core::approval::{Item, card_digest};
 use sluice_core::audit::Fact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, Digest, Span, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, Digest, Span, Timestamp};
 
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
@@ -37,6 +37,10 @@ const UNANSWERED: &str = select!(
      AND d.sent_at <= ?2 AND d.reminded_at IS NULL ORDER BY d.sent_at LIMIT ?3"
 );
 const LATELY: &str = "SELECT COUNT(*) FROM deliveries WHERE channel = ?1 AND place = ?2 AND opened_at > ?3";
+const LATELY_OF_AGENT: &str = "SELECT COUNT(*) FROM deliveries d JOIN approvals a ON a.id = d.approval \
+     WHERE d.channel = ?1 AND d.place = ?2 AND d.opened_at > ?3 AND a.agent = ?4";
+const NOT_SHOWN: &str = "SELECT COUNT(*) FROM approvals a WHERE a.state = 'pending' AND a.agent = ?3 AND NOT EXISTS \
+     (SELECT 1 FROM deliveries d WHERE d.approval = a.id AND d.channel = ?1 AND d.place = ?2 AND d.message IS NOT NULL)";
 const OPEN: &str = "INSERT INTO deliveries (approval, channel, place, attempt, secret, opened_at, shown, items, card) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8)";
 const SENT: &str = "UPDATE deliveries SET message = ?5, sent_at = ?6, shown = 'pending' \
@@ -195,6 +199,16 @@ impl Query for Lately {
     type Out = u32;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(LATELY, &params![self.channel.as_str(), self.place.as_str(), self.since]).await?;
+        rows.into_iter().next().ok_or(StoreError::NotFound { what: "count" })?.of("deliveries").count()
+    }
+}
+
+struct Counted(&'static str, Vec<crate::sql::Val>);
+
+impl Query for Counted {
+    type Out = u32;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
+        let rows = tx.rows(self.0, &self.1).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "count" })?.of("deliveries").count()
     }
 }
@@ -397,6 +411,28 @@ impl Store {
     /// When the database cannot be read.
     pub async fn shown_since(&self, channel: &str, place: &str, since: Timestamp) -> Result<u32, StoreError> {
         self.ask(Lately { channel: channel.to_owned(), place: place.to_owned(), since }).await
+    }
+
+    /// How many questions of one agent were shown somewhere since then.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn shown_of_agent_since(
+        &self,
+        channel: &str,
+        place: &str,
+        agent: AgentName,
+        since: Timestamp,
+    ) -> Result<u32, StoreError> {
+        self.ask(Counted(LATELY_OF_AGENT, params![channel, place, since, &agent])).await
+    }
+
+    /// How many open questions of one agent were not shown somewhere yet.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn open_not_shown(&self, channel: &str, place: &str, agent: AgentName) -> Result<u32, StoreError> {
+        self.ask(Counted(NOT_SHOWN, params![channel, place, &agent])).await
     }
 
     /// How far a channel has read.

@@ -78,6 +78,12 @@ pub enum StoreError {
     /// Other calls used up the limit of a rule since this one was judged.
     #[error("other calls used up the limit of a rule meanwhile")]
     RateLimit,
+    /// Too many questions about checks of one agent.
+    #[error("too many calls were checked in a short time that need a person")]
+    CheckFlood {
+        /// How long until the next one is taken.
+        after: sluice_core::Span,
+    },
     /// There is no room for it.
     #[error("there is no room for this value")]
     Quota,
@@ -182,6 +188,7 @@ impl StoreError {
             Self::PossibleDuplicate { .. } => "call.possible_duplicate",
             Self::VersionConflict { .. } => "state.conflict",
             Self::RateLimit => "policy.rate_limit",
+            Self::CheckFlood { .. } => "check.flood",
             Self::Quota => "state.quota",
             Self::NotAPerson => "approval.not_an_approver",
             Self::Grown { .. } => "approval.grown",

@@ -73,7 +73,7 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
 
-pub use admission::{Admission, Admitted, Rate};
+pub use admission::{Admission, Admitted, BudgetUse, Rate};
 pub use agents::Agent;
 pub use alerts::{Alert, AlertFilter};
 pub use allowances::AllowanceUse;
@@ -104,7 +104,7 @@ pub use refusals::{FoundRefusals, Refusals, RefusedCall};
 pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
 pub use requests::{Filed, NewRequest, Received, Request};
 pub use rollbacks::Point;
-pub use sessions::{Session, SessionFilter};
+pub use sessions::{LONGEST_TASK, Session, SessionFilter, StatedTask, TaskSource};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
 pub use written::{FileOrigin, WrittenFiles};

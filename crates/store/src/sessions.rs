@@ -1,10 +1,10 @@
 //! Sessions: what an agent is at, from its first knock until it leaves, and whether it has read something bad.
 //!
-//! Promise: the task is content and stays in its row; the record knows its length. A taint is never
-//! cleared by anything but a person.
+//! Promise: the task is content and stays in its row; the record knows its length and who stated it. A task that
+//! nobody but the agent itself stated is not read. A taint is never cleared by anything but a person.
 
 use sluice_core::audit::Fact;
-use sluice_core::ids::SessionId;
+use sluice_core::ids::{KeyId, SessionId};
 use sluice_core::{Actor, AgentName, Timestamp};
 
 use crate::Store;
@@ -12,14 +12,19 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, params};
 
-const ONE: &str = "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
+const ONE: &str =
+    "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
 const LOCKED: &str =
-    "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1 /*lock*/";
-const PAGE: &str = "SELECT id, agent, client, task, opened_at, ended_at, tainted_at FROM sessions \
+    "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1 /*lock*/";
+const PAGE: &str = "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions \
      WHERE id < ?1 AND (?2 = 0 OR tainted_at IS NOT NULL) AND (?3 IS NULL OR agent = ?3) ORDER BY id DESC LIMIT ?4";
-const OPEN: &str = "INSERT INTO sessions (id, agent, client, task, opened_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+const OPEN: &str = "INSERT INTO sessions (id, agent, client, task, task_by, opened_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE id = ?1";
 const TAINT: &str = "UPDATE sessions SET tainted_at = ?2 WHERE id = ?1";
+const STATE_TASK: &str = "UPDATE sessions SET task = ?2, task_by = ?3 WHERE id = ?1";
+
+/// The most characters a task has, all prompts of its session together.
+pub const LONGEST_TASK: usize = 20_000;
 
 /// A session.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub struct Session {
     pub agent: AgentName,
     /// The program it came with, as that calls itself.
     pub client: Option<String>,
-    /// What the agent says it is at. Content.
+    /// What the user asked for, as stated with a task key or by an operator. Content.
     pub task: Option<String>,
     /// Since when.
     pub opened_at: Timestamp,
@@ -38,6 +43,56 @@ pub struct Session {
     pub ended_at: Option<Timestamp>,
     /// Since when it is known to have read something bad.
     pub tainted_at: Option<Timestamp>,
+}
+
+/// Who stated a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskSource {
+    /// A program that holds a task key for the agent.
+    Key(KeyId),
+    /// A person with an operator's credential.
+    Operator(Actor),
+}
+
+impl TaskSource {
+    /// As the row and the record name it.
+    fn text(&self) -> String {
+        match self {
+            Self::Key(key) => format!("task:{key}"),
+            Self::Operator(actor) => actor.to_string(),
+        }
+    }
+
+    /// Who acted, as the record knows them: a task key acts for no person, so the node that took it stands there.
+    fn actor<T: Tx>(&self, desk: &Desk<'_, T>) -> Actor {
+        match self {
+            Self::Key(_) => desk.actor(),
+            Self::Operator(actor) => actor.clone(),
+        }
+    }
+
+    // SECURITY: a task decides what counts as asked for. An agent must not write its own.
+    fn refuse_agents(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Operator(Actor::Agent(_)) => Err(StoreError::NotAPerson),
+            Self::Operator(_) | Self::Key(_) => Ok(()),
+        }
+    }
+}
+
+/// A task and who stated it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StatedTask {
+    /// What the user asked for. Content.
+    pub text: String,
+    /// Who says so.
+    pub by: TaskSource,
+}
+
+impl std::fmt::Debug for StatedTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatedTask").field("by", &self.by).finish_non_exhaustive()
+    }
 }
 
 /// Which sessions are wanted.
@@ -59,7 +114,7 @@ struct Open {
     id: SessionId,
     agent: AgentName,
     client: Option<String>,
-    task: Option<String>,
+    task: Option<StatedTask>,
 }
 
 impl UseCase for Open {
@@ -67,15 +122,60 @@ impl UseCase for Open {
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Session, StoreError> {
         let Self { id, agent, client, task } = self;
+        if let Some(task) = task {
+            task.by.refuse_agents()?;
+        }
         let now = desk.now;
-        desk.write(OPEN, params![*id, agent, client.as_deref(), task.as_deref(), now]);
-        let fact = Fact::new("session.opened", Actor::Agent(agent.clone())).with("session", id);
-        desk.record(match task {
-            Some(task) => fact.with("task_bytes", task.len()),
-            None => fact,
+        let text = task.as_ref().map(|task| task.text.as_str());
+        let by = task.as_ref().map(|task| task.by.text());
+        desk.write(OPEN, params![*id, agent, client.as_deref(), text, by.as_deref(), now]);
+        let actor = task.as_ref().map_or_else(|| Actor::Agent(agent.clone()), |task| task.by.actor(desk));
+        let fact = Fact::new("session.opened", actor).with("session", id);
+        desk.record(match (text, by) {
+            (Some(text), Some(by)) => fact.with("agent", agent).with("task_bytes", text.len()).with("task_by", by),
+            _ => fact,
         });
-        let (client, task) = (client.clone(), task.clone());
+        let (client, task) = (client.clone(), text.map(str::to_owned));
         Ok(Session { id: *id, agent: agent.clone(), client, task, opened_at: now, ended_at: None, tainted_at: None })
+    }
+}
+
+/// A further prompt of the user, for a session that is open.
+struct StateTask {
+    id: SessionId,
+    agent: Option<AgentName>,
+    task: StatedTask,
+}
+
+impl UseCase for StateTask {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        self.task.by.refuse_agents()?;
+        let missing = || StoreError::NotFound { what: "session" };
+        let session = desk.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        // SECURITY: to a stranger the session does not exist, rather than being forbidden.
+        let is_strange = self.agent.as_ref().is_some_and(|agent| *agent != session.agent);
+        if is_strange || session.ended_at.is_some() {
+            return Err(missing());
+        }
+        let (whole, by) = (joined(session.task.as_deref(), &self.task.text), self.task.by.text());
+        desk.write(STATE_TASK, params![self.id, whole.as_str(), by.as_str()]);
+        let actor = self.task.by.actor(desk);
+        let fact = Fact::new("session.tasked", actor).with("session", self.id).with("agent", &session.agent);
+        desk.record(fact.with("task_bytes", self.task.text.len()).with("task_by", by));
+        Ok(())
+    }
+}
+
+/// All prompts of a session so far. What would be too long is the newest prompt alone: cut in its middle, an older one
+/// could name a target that nobody wrote.
+fn joined(before: Option<&str>, new: &str) -> String {
+    match before {
+        Some(before) if before.chars().count() + new.chars().count() + 2 <= LONGEST_TASK => {
+            format!("{before}\n\n{new}")
+        }
+        Some(_) | None => new.to_owned(),
     }
 }
 
@@ -153,11 +253,14 @@ impl Query for List {
 
 fn decode(row: Row) -> Result<Session, StoreError> {
     let mut row = row.of("sessions");
+    let (id, agent, client) = (SessionId::from_bits(row.bits()?), row.parsed()?, row.maybe_text()?);
+    let (task, task_by) = (row.maybe_text()?, row.maybe_text()?);
     Ok(Session {
-        id: SessionId::from_bits(row.bits()?),
-        agent: row.parsed()?,
-        client: row.maybe_text()?,
-        task: row.maybe_text()?,
+        id,
+        agent,
+        client,
+        // SECURITY: earlier releases took tasks from agents themselves. Those name nobody who stated them.
+        task: task.filter(|_| task_by.is_some()),
         opened_at: row.time()?,
         ended_at: row.maybe_time()?,
         tainted_at: row.maybe_time()?,
@@ -174,9 +277,22 @@ impl Store {
         id: SessionId,
         agent: AgentName,
         client: Option<String>,
-        task: Option<String>,
+        task: Option<StatedTask>,
     ) -> Result<Session, StoreError> {
         self.submit(Open { id, agent, client, task }).await
+    }
+
+    /// Adds a prompt of the user to an open session; with an agent named, only to a session of that agent.
+    ///
+    /// # Errors
+    /// When there is no such open session, or an agent states its own task.
+    pub async fn state_task(
+        &self,
+        id: SessionId,
+        agent: Option<AgentName>,
+        task: StatedTask,
+    ) -> Result<(), StoreError> {
+        self.submit(StateTask { id, agent, task }).await
     }
 
     /// One session.

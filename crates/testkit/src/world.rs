@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sluice_core::batch::Window;
+use sluice_core::budget::BudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::MessageId;
@@ -209,6 +210,8 @@ pub fn mail(ids: &dyn Ids, agent: &str, text: &str) -> Admission {
         rule: None,
         rates: Vec::new(),
         window: Window::default(),
+        budgets: BudgetLimits::default(),
+        checks: None,
         idempotency_key: None,
         named: false,
         allow_duplicate: false,

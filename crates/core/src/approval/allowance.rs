@@ -134,6 +134,10 @@ pub enum Escalation {
     Findings,
     /// A rule could not be evaluated.
     Evaluation,
+    /// What may be done within a day is used up.
+    Budget,
+    /// As many new targets as may be reached within a day have been.
+    Novelty,
 }
 
 /// What is asked for.

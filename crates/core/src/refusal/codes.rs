@@ -132,7 +132,10 @@ codes! {
         "stop and tell your user; an operator can rotate the key";
     IdentityWrongKind = "identity.wrong_kind", 403, Never,
         "this kind of credential does not work at this address",
-        "agent keys, operator tokens and inbox keys never stand in for each other; use your own";
+        "agent keys, task keys, operator tokens and inbox keys never stand in for each other; use your own";
+    IdentityTaskKey = "identity.task_key", 403, AfterPerson,
+        "an agent's own key cannot state what the user asked for",
+        "open the session without a task, or state the task with a task key for this agent or an operator token";
     IdentityNotAllowed = "identity.not_allowed", 403, AfterPerson,
         "this credential may not do this",
         "an operator can grant the role; the agent cannot change this";
@@ -200,6 +203,11 @@ codes! {
         "the rules could not be read, so nothing is allowed",
         "stop and tell your user; an operator has to repair the policy files";
 
+    // Checks: too many questions about calls that the caller carries out itself.
+    CheckFlood = "check.flood", 429, secs(60),
+        "too many calls were checked in a short time that need a person",
+        "wait for the time named and for the questions that are open; do not check the same kind of call again meanwhile";
+
     // Batch: too much at once.
     BatchWindow = "batch.window", 403, AfterPerson,
         "too many writes at this service in a short time; a person decides about all of them together",
@@ -249,6 +257,9 @@ codes! {
     ApprovalNotAnApprover = "approval.not_an_approver", 403, Never,
         "this answer does not come from someone who may decide",
         "only people named in the configuration decide, each over their own channel; agents never do";
+    ApprovalReplyToken = "approval.reply_token", 403, AfterChange,
+        "the reply does not prove that it comes from a person who was asked, so nothing was decided",
+        "reply to the letter itself, with its subject or its text quoted: the token in it names the letter";
     ApprovalNotOffered = "approval.not_offered", 409, AfterChange,
         "the question does not offer this answer",
         "read the question again and use one of the answers it offers";

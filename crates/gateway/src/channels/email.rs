@@ -1,8 +1,9 @@
 //! Mail: questions as letters over SMTP; answers are fetched from a mailbox, or handed in at the inbox endpoint.
 //!
 //! Takes an account that may send and, if there is one, a mailbox replies arrive in. Promise: nothing travels in the
-//! clear except to this machine; the subject holds the question's id, the address replies go to holds its secret, and
-//! there is no link in it: nothing that merely opens a mail decides anything.
+//! clear except to this machine; the subject holds the question's id; the letter's secret is in the address replies go to
+//! where they are fetched, and in subject and text where others hand them in; there is no link in it: nothing that merely
+//! opens a mail decides anything.
 
 pub mod inbox;
 
@@ -20,7 +21,7 @@ use sluice_core::approval::card;
 use sluice_core::hex;
 use zeroize::Zeroizing;
 
-use super::letter::hash;
+use super::letter::{hash, reply_token};
 use super::mail_auth::Records;
 use super::{Channel, Fault, Letter};
 use crate::Gateway;
@@ -186,8 +187,14 @@ impl Channel for Email {
                 }
                 None => None,
             };
-            let subject = format!("{} [{}]", card::visible(&letter.title), letter.approval);
-            let text = letter.text.replace("Press a button, or reply to this message:", "Reply with one line:");
+            let mut subject = format!("{} [{}]", card::visible(&letter.title), letter.approval);
+            let mut text = letter.text.replace("Press a button, or reply to this message:", "Reply with one line:");
+            if self.inbox.is_none() {
+                // Whoever hands the reply in sees subject and text, not the address it went to.
+                let token = reply_token(&letter.secret);
+                subject.push_str(&format!(" [{token}]"));
+                text.push_str(&format!("\nKeep the subject or this line in your reply: {token}"));
+            }
             let (to, id_) = (letter.place.as_str(), Some(id.clone()));
             let mail = Mail { to, subject: &subject, text: &text, id: id_, answers: None, reply_to };
             self.send(mail).await?;

@@ -71,6 +71,27 @@ pub fn checkpoint(gw: &Gateway) -> String {
     })
 }
 
+/// What a reply token begins with.
+const TOKEN: &str = "sgr_";
+/// Characters of the secret in it.
+const SECRET: usize = 22;
+
+/// A letter's secret as it stands in the letter's text, for replies that are handed in by others.
+#[must_use]
+pub fn reply_token(secret: &str) -> String {
+    format!("{TOKEN}{secret}")
+}
+
+/// Every secret that a text holds as a reply token, in whatever a mail program put around it.
+pub fn secrets_in(text: &str) -> impl Iterator<Item = &str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(TOKEN).filter_map(move |(at, _)| {
+        let rest = text.get(at + TOKEN.len()..)?;
+        let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
+        rest.get(..end).filter(|secret| secret.len() == SECRET)
+    })
+}
+
 /// The hash under which a secret is kept.
 #[must_use]
 pub fn hash(secret: &str) -> [u8; 32] {
@@ -179,4 +200,27 @@ pub fn outcome(gw: &Gateway, question: &Question) -> String {
     };
     let note = approval.note.as_deref().map(|note| format!("\nnote: {}", card::visible(note))).unwrap_or_default();
     format!("{mark}: {}\n{}\n{}{note}", shown::of(gw, question, shown::PAGE).title, told(approval), approval.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_in_what_mail_programs_make_of_a_letter() {
+        let secret = "aB3-_".repeat(4) + "xy";
+        let token = reply_token(&secret);
+        for text in [
+            token.clone(),
+            format!("Re: Approve? x [appr_1] [{token}]"),
+            format!("1\n\nOn Tue, gate wrote:\n> {token}\n> more"),
+            format!("<pre>{token}</pre>"),
+            format!("\u{a0}{token}."),
+        ] {
+            assert_eq!(secrets_in(&text).collect::<Vec<_>>(), [secret.as_str()], "{text}");
+        }
+        for text in ["", "sgr_", "sgr_short", &format!("{token}z"), &format!("SGR_{secret}"), &secret] {
+            assert_eq!(secrets_in(text).count(), 0, "{text}");
+        }
+    }
 }

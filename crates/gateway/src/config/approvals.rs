@@ -30,6 +30,9 @@ section! {
         remind_after: Span = Span::from_mins(10); within Span::ZERO..=Span::from_hours(7 * 24),
         /// Most questions a person is sent in an hour. The rest waits, and the person is told so once.
         prompts_per_hour: u32 = 30; within 1..=100_000,
+        /// Most questions of one agent that a person is sent in an hour. The rest of that agent's waits, and the person is
+        /// told so once; questions of other agents are sent all the same.
+        prompts_per_agent: u32 = 10; within 1..=100_000,
         /// From which risk on two different people must say yes.
         two_people: Needs = Needs::Never,
         /// The highest risk that may be approved over Telegram. Anything above is decided with an operator's token.
@@ -167,7 +170,9 @@ impl Approvals {
 }
 
 impl Person {
-    fn is_at(&self, channel: &str, place: &str) -> bool {
+    /// Whether they are asked there.
+    #[must_use]
+    pub fn is_at(&self, channel: &str, place: &str) -> bool {
         match channel {
             "telegram" => self.chat().is_some_and(|chat| chat.to_string() == place),
             "email" => self.email.as_deref().is_some_and(|email| email.eq_ignore_ascii_case(place)),

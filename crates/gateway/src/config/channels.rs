@@ -74,6 +74,16 @@ section! {
     }
 }
 
+section! {
+    /// Replies that a forwarding service hands in at `/v1/inbox/email-reply` with an inbox key.
+    Inbox at "inbox" {
+        /// Whether that service authenticates senders (DKIM or the like) and tells in `from` who wrote. Then a reply
+        /// decides without the token of its letter if it comes from one of `approvals.people` who was asked. Otherwise
+        /// the token in the letter's subject and text is needed.
+        trust_sender: bool = false,
+    }
+}
+
 choice! {
     /// How mail is kept from others on its way.
     Security {

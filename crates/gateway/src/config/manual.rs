@@ -9,8 +9,8 @@ use super::reader::variable;
 use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Audit, Batch, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem, General,
-    Holds, Leak, Limits, Log, Recovery, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    Approvals, Audit, Batch, Budgets, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem,
+    General, Holds, Inbox, Leak, Limits, Log, Recovery, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -32,9 +32,11 @@ fn pages() -> [Page; 22] {
         page::<Limits>(),
         page::<Holds>(),
         page::<Batch>(),
+        page::<Budgets>(),
         page::<Approvals>(),
         page::<Telegram>(),
         page::<Email>(),
+        page::<Inbox>(),
         page::<Filesystem>(),
         page::<State>(),
         page::<Disk>(),
@@ -70,6 +72,8 @@ impl JsonSchema for Written {
             ("approvals", generator.subschema_for::<Approvals>()),
             ("telegram", generator.subschema_for::<Telegram>()),
             ("email", generator.subschema_for::<Email>()),
+            ("inbox", generator.subschema_for::<Inbox>()),
+            ("budgets", generator.subschema_for::<Budgets>()),
             ("filesystem", generator.subschema_for::<Filesystem>()),
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),
@@ -115,7 +119,8 @@ pub fn markdown() -> String {
          file over the default; `sluice config show --origin` says which one won. Every key has a variable: \
          upper case, `__` for the dot. Lists are separated by commas there. An empty variable counts as not set; \
          an unknown key or variable is an error. `SLUICE_DATABASE_URL` and `SLUICE_DATABASE_URL_FILE` are accepted \
-         too. `SLUICE_CONFIG`, `SLUICE_URL`, `SLUICE_CA_FILE`, `SLUICE_TOKEN`, `SLUICE_TOKEN_FILE` and `SLUICE_PAGER` belong \
+         too. `SLUICE_CONFIG`, `SLUICE_URL`, `SLUICE_CA_FILE`, `SLUICE_TOKEN`, `SLUICE_TOKEN_FILE`, \
+         `SLUICE_AGENT_KEY`, `SLUICE_AGENT_KEY_FILE`, `SLUICE_TASK_KEY`, `SLUICE_TASK_KEY_FILE` and `SLUICE_PAGER` belong \
          to the command line.\n\n\
          Durations are written `30s`, `10m`, `24h`, `7d`; sizes `1MB` (a million bytes) or `1MiB`. Relative paths of \
          the file begin at its folder, those of variables and flags where the program was started. \

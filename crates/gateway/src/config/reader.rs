@@ -13,16 +13,22 @@ use sluice_core::policy::{Fault, Place};
 use super::origin::{Origin, Origins};
 use super::setting::{Bad, Bounded, Setting};
 
+/// Keys of earlier releases, and what is done instead.
+const GONE: [(&str, &str); 1] =
+    [("sessions.task_from", "a task is stated with a task key: sluice keys create --task-for AGENT --out FILE")];
+
 /// What every variable of ours starts with.
 const PREFIX: &str = "SLUICE_";
 /// Variables of the command line and of tests.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 10] = [
     "SLUICE_URL",
     "SLUICE_CA_FILE",
     "SLUICE_TOKEN",
     "SLUICE_TOKEN_FILE",
     "SLUICE_AGENT_KEY",
     "SLUICE_AGENT_KEY_FILE",
+    "SLUICE_TASK_KEY",
+    "SLUICE_TASK_KEY_FILE",
     "SLUICE_PAGER",
     "SLUICE_CONFIG",
 ];
@@ -162,6 +168,10 @@ impl<'a> Reader<'a> {
             section => format!("unknown key `{}` in `{section}`", escape(&key.text)),
         };
         let fault = self.faults.error(key.place, "config.unknown_key", message);
+        if let Some((_, hint)) = GONE.iter().find(|(gone, _)| *gone == format!("{section}.{}", key.text)) {
+            fault.hint(*hint);
+            return;
+        }
         // A key that stands in the wrong section is the commonest mistake after a slip of the pen.
         let elsewhere = known.iter().find(|known| known.rsplit('.').next() == Some(key.text.as_str()));
         match (closest(&key.text, inside.iter().copied()), elsewhere) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sluice_core::{AgentName, Span};
+use sluice_core::Span;
 
 use super::section::section;
 use super::setting::{Bad, Setting};
@@ -11,9 +11,6 @@ use super::setting::{Bad, Setting};
 section! {
     /// Sessions of agents.
     Sessions at "sessions" {
-        /// Agents whose client may state what the user asked for. What an agent's client says is believed only here,
-        /// because it widens what counts as asked.
-        task_from: Vec<AgentName> = Vec::new(),
         /// Targets that count as known for every agent: addresses, `@domain` for all addresses there, hosts, channels,
         /// accounts, names, and folders (ending in a slash) for everything below them.
         known: Vec<KnownTarget> = Vec::new(),

@@ -15,6 +15,7 @@ mod events;
 mod findings;
 mod gate;
 mod holds;
+mod inbox;
 mod mounts;
 pub mod openapi;
 mod pace;

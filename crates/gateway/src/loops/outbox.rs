@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, Span};
+use sluice_core::{Actor, AgentName, ApprovalId, Span};
 use sluice_store::{Delivery, Message, Severity, Undelivered};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,6 +31,8 @@ const PAGE: u32 = 50;
 const LEASE: Span = Span::from_secs(60);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Span = Span::from_mins(5);
+/// So many questions of each agent reach a person in an hour, whatever other agents ask.
+const RESERVED: u32 = 3;
 /// News older than this are no news: nobody is woken for them.
 const OLD_NEWS: Span = Span::from_hours(24);
 
@@ -229,7 +231,7 @@ impl Outbox {
         if gw.store.deliveries(id).await?.iter().any(here) {
             return Ok(None);
         }
-        if self.is_too_much(gw, channel.as_ref(), &target.place).await? {
+        if self.is_too_much(gw, channel.as_ref(), &target.place, &question.card.approval.agent).await? {
             return Ok(Some(Span::from_mins(1)));
         }
         let ceiling = ceiling(gw, name);
@@ -265,19 +267,31 @@ impl Outbox {
         }
     }
 
-    /// Whether somebody has had as many questions as they can read in an hour. They are told so once.
-    async fn is_too_much(&self, gw: &Gateway, channel: &dyn Channel, place: &str) -> Result<bool, No> {
+    /// Whether somebody has had as many questions as they can read in an hour: of this agent, or of all. They are told so
+    /// once an hour for each agent whose questions wait. The questions stay open and are sent later.
+    async fn is_too_much(
+        &self,
+        gw: &Gateway,
+        channel: &dyn Channel,
+        place: &str,
+        agent: &AgentName,
+    ) -> Result<bool, No> {
         let hour = Span::from_hours(1);
-        let most = gw.config.approvals.prompts_per_hour;
-        if gw.store.shown_since(channel.name(), place, gw.now() - hour).await? < most {
+        let approvals = &gw.config.approvals;
+        let since = gw.now() - hour;
+        let own = gw.store.shown_of_agent_since(channel.name(), place, agent.clone(), since).await?;
+        let all = gw.store.shown_since(channel.name(), place, since).await?;
+        // However many questions others have asked, the first ones of an agent reach people.
+        let is_full = all >= approvals.prompts_per_hour && own >= RESERVED.min(approvals.prompts_per_hour);
+        if own < approvals.prompts_per_agent && !is_full {
             return Ok(false);
         }
         let slot = gw.now().as_millis() / i64::try_from(hour.as_millis()).unwrap_or(i64::MAX);
-        let news = format!("folded:{place}:{slot}");
+        let news = format!("folded:{place}:{agent}:{slot}");
         if !gw.store.has_heard(channel.name(), &news).await? {
-            let waiting = gw.store.open_approvals(500).await?.len();
-            let text =
-                format!("{waiting} questions are waiting, more than {most} in an hour. See all: sluice approvals list");
+            let waiting = gw.store.open_not_shown(channel.name(), place, agent.clone()).await?;
+            let more = if waiting == 1 { "more question" } else { "more questions" };
+            let text = format!("agent {agent} has {waiting} {more} waiting. See all: sluice approvals list");
             if channel.say(place, None, &text).await.is_ok() {
                 gw.store.hear(channel.name(), &news, None).await?;
             }

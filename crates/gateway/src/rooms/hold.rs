@@ -6,6 +6,8 @@
 
 use serde_json::Value;
 use sluice_core::batch::Window;
+use sluice_core::budget::BudgetLimits;
+use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
@@ -106,7 +108,12 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
     let known = checked.known();
     let mut record_key = [0; 32];
     gw.entropy.fill(&mut record_key);
-    let window = gw.config.window_for(checked.service()).unwrap_or(UNLIMITED);
+    let window = gw.config.window_for(checked.service());
+    let is_write = checked.effect() == Effect::Write && !asked.only_checks();
+    let budgets = match window {
+        Some(_) if is_write => gw.config.budgets.limits_at(checked.service()),
+        Some(_) | None => BudgetLimits::default(),
+    };
     Admission {
         call: known.call(),
         // One number names the call and its write, so that either finds the other.
@@ -125,10 +132,12 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         policy: asked.policy().to_owned(),
         rule: asked.rule().map(str::to_owned),
         rates: asked.rates().to_vec(),
-        window,
+        window: window.unwrap_or(UNLIMITED),
+        budgets,
+        checks: asked.only_checks().then(|| gw.config.budgets.checks()),
         idempotency_key: known.wish().idempotency_key.clone(),
         named: known.wish().named,
-        allow_duplicate: known.wish().allow_duplicate || checked.effect() == sluice_core::capability::Effect::Read,
+        allow_duplicate: known.wish().allow_duplicate || checked.effect() == Effect::Read,
         allowance: asked.allowance().cloned(),
         expiry: gw.config.approvals.expiry,
         reverses: None,

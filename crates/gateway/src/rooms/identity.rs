@@ -1,7 +1,7 @@
 //! Identity: who knocks.
 //!
 //! Takes a credential; gives a [`Visitor`], and for a call by an agent a [`Known`] with its session. Promise:
-//! the three kinds of credential never stand in for each other, and a session belongs to the agent it was
+//! the kinds of credential never stand in for each other, and a session belongs to the agent it was
 //! issued to. Unknown callers are counted by the door, not recorded: anyone could fill the record otherwise.
 
 use std::sync::Arc;
@@ -19,6 +19,19 @@ use crate::{Gateway, No, keys};
 #[derive(Debug, Clone)]
 pub struct Visitor {
     key: Arc<Key>,
+}
+
+/// The kinds of credential, as far as doors tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// An agent's key.
+    Agent,
+    /// A task key.
+    Task,
+    /// An inbox key.
+    Inbox,
+    /// An operator's token, with its role.
+    Operator(Role),
 }
 
 /// A request to make a call, from a known agent.
@@ -131,6 +144,7 @@ pub fn visitor(gw: &Gateway, token: &str) -> Result<Visitor, No> {
         KeyKind::Agent(_) => kind == keys::KindWord::Agent,
         KeyKind::Operator(..) => kind == keys::KindWord::Operator,
         KeyKind::Inbox(_) => kind == keys::KindWord::Inbox,
+        KeyKind::Task(_) => kind == keys::KindWord::Task,
     };
     if fits { Ok(Visitor { key }) } else { Err(No::new(Code::IdentityUnknown)) }
 }
@@ -171,7 +185,7 @@ impl Visitor {
     pub fn agent(&self) -> Option<&AgentName> {
         match &self.key.kind {
             KeyKind::Agent(name) => Some(name),
-            KeyKind::Operator(..) | KeyKind::Inbox(_) => None,
+            KeyKind::Operator(..) | KeyKind::Inbox(_) | KeyKind::Task(_) => None,
         }
     }
 
@@ -180,17 +194,17 @@ impl Visitor {
     pub fn operator(&self) -> Option<(&PersonName, Role)> {
         match &self.key.kind {
             KeyKind::Operator(name, role) => Some((name, *role)),
-            KeyKind::Agent(_) | KeyKind::Inbox(_) => None,
+            KeyKind::Agent(_) | KeyKind::Inbox(_) | KeyKind::Task(_) => None,
         }
     }
 
-    /// As the record knows them; nothing for an inbox key, which acts for nobody.
+    /// As the record knows them; nothing for an inbox key or a task key, which act for nobody.
     #[must_use]
     pub fn actor(&self) -> Option<Actor> {
         match &self.key.kind {
             KeyKind::Agent(name) => Some(Actor::Agent(name.clone())),
             KeyKind::Operator(name, _) => Some(Actor::Operator(name.clone())),
-            KeyKind::Inbox(_) => None,
+            KeyKind::Inbox(_) | KeyKind::Task(_) => None,
         }
     }
 
@@ -199,7 +213,27 @@ impl Visitor {
     pub fn inbox(&self) -> Option<&str> {
         match &self.key.kind {
             KeyKind::Inbox(name) => Some(name),
-            KeyKind::Agent(_) | KeyKind::Operator(..) => None,
+            KeyKind::Agent(_) | KeyKind::Operator(..) | KeyKind::Task(_) => None,
+        }
+    }
+
+    /// The agent whose tasks it states, if it is a task key.
+    #[must_use]
+    pub fn task_for(&self) -> Option<&AgentName> {
+        match &self.key.kind {
+            KeyKind::Task(name) => Some(name),
+            KeyKind::Agent(_) | KeyKind::Operator(..) | KeyKind::Inbox(_) => None,
+        }
+    }
+
+    /// Which kind of credential it is.
+    #[must_use]
+    pub fn credential(&self) -> Credential {
+        match &self.key.kind {
+            KeyKind::Agent(_) => Credential::Agent,
+            KeyKind::Operator(_, role) => Credential::Operator(*role),
+            KeyKind::Inbox(_) => Credential::Inbox,
+            KeyKind::Task(_) => Credential::Task,
         }
     }
 

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::Value;
 use sluice_core::batch::Window;
+use sluice_core::budget::BudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
@@ -178,6 +179,8 @@ async fn admit(gw: &Gateway, hold: &Hold, by: Actor, after: Option<HoldId>) -> R
         rates: Vec::new(),
         // A person asked for it; the window protects people from agents, not from themselves.
         window: Window { limit: u32::MAX, span: Span::from_secs(60) },
+        budgets: BudgetLimits::default(),
+        checks: None,
         idempotency_key: None,
         named: false,
         allow_duplicate: false,

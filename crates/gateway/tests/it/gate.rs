@@ -8,7 +8,8 @@ use crate::http::{Answer, Open, ask, open, raw};
 
 fn plan() -> Plan {
     Plan {
-        config: "approvals:\n  targets: [\"telegram:123456789\", \"email:you@domain.com\"]\n".into(),
+        config: "inbox: {trust_sender: true}\napprovals:\n  people: [{name: mail, telegram: 123456789, email: you@domain.com}]\n  targets: [\"telegram:123456789\", \"email:you@domain.com\"]\n"
+            .into(),
         ..Plan::default()
     }
 }
@@ -44,7 +45,7 @@ impl Open {
     }
 
     async fn reply(&self, subject: &str, body: &str) -> Answer {
-        let reply = json!({"subject": subject, "body": body});
+        let reply = json!({"from": "You <you@domain.com>", "subject": subject, "body": body});
         ask(self.main, "POST", "/v1/inbox/email-reply", &self.house.inbox_key, Some(&reply)).await
     }
 
@@ -444,4 +445,38 @@ async fn two_people_are_asked_where_config_says_so() {
     let body = json!({"decision": "approve"});
     let second = ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await;
     assert_eq!((second.status, second.json()["status"].as_str()), (200, Some("approved")), "{second:?}");
+}
+
+#[tokio::test]
+async fn an_inbox_key_decides_nothing_for_somebody_who_only_knows_the_approvals_id() {
+    let config = plan().config;
+    let strict = config.replace("trust_sender: true", "trust_sender: false");
+    assert_ne!(config, strict);
+    for (config, from, decides) in [
+        (&strict, None, false),
+        (&strict, Some("you@domain.com"), false),
+        (&config, None, false),
+        (&config, Some("agent@evil.example"), false),
+        (&config, Some("you@domain.com, agent@evil.example"), false),
+        (&config, Some("eve@domain.com"), false),
+        (&config, Some("You@Domain.com"), true),
+    ] {
+        let people = "people: [{name: eve, email: eve@domain.com}, ";
+        let open = open(Plan { config: config.replace("people: [", people), ..plan() }).await;
+        let id = open.pending(&run("s")).await;
+        for body in ["1", "6", "3", "freeze all"] {
+            let reply = json!({"from": from, "subject": format!("Re: Run command [{id}]"), "body": body});
+            let said = ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await;
+            if decides {
+                assert_eq!((said.status, said.json()["status"].as_str()), (200, Some("approved")), "{from:?} {said:?}");
+                break;
+            }
+            assert_eq!((said.status, said.code().as_str()), (403, "approval.reply_token"), "{from:?} {body}: {said:?}");
+        }
+        assert_eq!(open.status(&id).await, if decides { "approved" } else { "pending" }, "{from:?}");
+        assert!(open.house.gw.store.freezes().await.unwrap().is_empty());
+        if !decides {
+            assert!(open.house.record().await.iter().any(|kind| kind == "channel.refused"), "it is on record");
+        }
+    }
 }

@@ -126,6 +126,7 @@ pub struct HouseOn<G: Ground> {
     pub operator_token: String,
     pub viewer_token: String,
     pub inbox_key: String,
+    pub task_key: String,
     release: Option<Release>,
     asleep: AtomicBool,
     run_out: Arc<AtomicBool>,
@@ -192,6 +193,7 @@ impl<G: Ground> HouseOn<G> {
         let viewer = KeyKind::Operator(person, Role::Viewer);
         let viewer_token = Self::key(&gw, &world, viewer, KindWord::Operator).await;
         let inbox_key = Self::key(&gw, &world, KeyKind::Inbox("mail".into()), KindWord::Inbox).await;
+        let task_key = Self::key(&gw, &world, KeyKind::Task(clerk()), KindWord::Task).await;
         loops::start(&gw, "0.0.0").await.unwrap();
         let release = Some(Release::new(&gw));
         Self {
@@ -202,6 +204,7 @@ impl<G: Ground> HouseOn<G> {
             operator_token,
             viewer_token,
             inbox_key,
+            task_key,
             release,
             asleep: AtomicBool::new(false),
             run_out,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_gateway::Gateway;
 use sluice_gateway::doors::http::openapi;
-use sluice_gateway::doors::http::route::{Access, Lane};
+use sluice_gateway::doors::http::route::{Access, Credential, Lane};
 use sluice_gateway::doors::http::routes;
 use sluice_gateway::doors::http::{Door, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -143,26 +143,42 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let path = path.replace("{finding_id}", &format!("fnd_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");
         let body = route.body.map(|_| json!({}));
-        for (kind, token) in [("nobody", ""), ("inbox", house.inbox_key.as_str()), ("agent", house.agent_key.as_str())]
-        {
-            let agent_may = matches!(route.access, Access::Agent | Access::Either(_));
-            if kind == "agent" && agent_may || kind == "inbox" && route.access == Access::Inbox {
+        // Which kinds a route is for, written down here once more: an access that lets in one more kind fails.
+        let (agent, inbox, task, operator) = match route.access {
+            Access::Open => continue,
+            Access::Agent => (true, false, false, false),
+            Access::Inbox => (false, true, false, false),
+            Access::Operator(_) => (false, false, false, true),
+            Access::Either(_) => (true, false, false, true),
+            Access::Task(_) => (false, false, true, true),
+            Access::Sessions(_) => (true, false, true, true),
+        };
+        for (kind, token, may) in [
+            ("nobody", "", false),
+            ("agent", house.agent_key.as_str(), agent),
+            ("inbox", house.inbox_key.as_str(), inbox),
+            ("task", house.task_key.as_str(), task),
+            ("operator", house.operator_token.as_str(), operator),
+        ] {
+            if may {
                 continue;
             }
             let answer = ask(open.main, route.method, &path, token, body.as_ref()).await;
             let expected = if kind == "nobody" { "identity.missing" } else { "identity.wrong_kind" };
             assert_eq!(answer.code(), expected, "{kind} at {} {path}: {answer:?}", route.method);
         }
-        if let Access::Operator(least) | Access::Either(least) = route.access
-            && least > sluice_store::Role::Viewer
-        {
+        if route.access.least().is_some_and(|least| least > sluice_store::Role::Viewer) {
             let answer = ask(open.main, route.method, &path, &house.viewer_token, body.as_ref()).await;
             assert_eq!(answer.code(), "identity.not_allowed", "a viewer at {} {path}", route.method);
         }
-        if matches!(route.access, Access::Agent | Access::Inbox) {
-            let answer = ask(open.main, route.method, &path, &house.operator_token, body.as_ref()).await;
-            assert_eq!(answer.code(), "identity.wrong_kind", "an operator at {} {path}", route.method);
-        }
+    }
+    let sessions = routes::all()
+        .filter(|route| route.access != Access::Open && route.access.takes(Credential::Task))
+        .map(|route| route.path);
+    assert_eq!(sessions.collect::<Vec<_>>(), ["/v1/sessions", "/v1/sessions/{session_id}/task"]);
+    for token in [&house.task_key, &house.inbox_key, &house.operator_token] {
+        let answer = ask(open.main, "POST", "/mcp", token, Some(&json!({}))).await;
+        assert_eq!(answer.code(), "identity.wrong_kind", "{answer:?}");
     }
 }
 

@@ -81,11 +81,36 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
     assert!(mail.contains("&lt;b&gt;command"), "{mail}");
     outbox.step(&open.house.gw).await.unwrap();
     assert_eq!(taken.lock().unwrap().len(), 1, "asked once");
-    let reply = json!({"subject": format!("Re: Approve? [{id}]"), "body": "1\n\nOn Tue, 5 Nov 2024, gate@example.test wrote:\n> 3  Deny"});
-    let decided = ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await;
+    // The letter has its token in subject and text; a quoted reply carries it back by itself.
+    let token = |mail: &str| {
+        let at = mail.find("sgr_").expect("a token");
+        mail[at..at + 26].to_owned()
+    };
+    let own = token(&mail);
+    let unfolded = mail.replace("\n ", " ");
+    let subject = unfolded.lines().find(|line| line.starts_with("Subject: ")).unwrap();
+    assert!(subject.contains(&format!("[{own}]")), "{subject}");
+    assert!(mail.contains(&format!("Keep the subject or this line in your reply: {own}")), "{mail}");
+    let other = json!({"session_id": "s", "action_type": "exec_cmd", "title": "Other", "preview": "other"});
+    ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&other)).await;
+    outbox.step(&open.house.gw).await.unwrap();
+    let strange = token(&taken.lock().unwrap()[1].replace("=\n", ""));
+    assert_ne!(own, strange);
+    let reply = async |quoted: &str| {
+        let body = format!("1\n\nOn Tue, 5 Nov 2024, gate@example.test wrote:\n> 3  Deny\n> {quoted}");
+        let reply = json!({"from": "ana@example.test", "subject": format!("Re: Approve? [{id}]"), "body": body});
+        ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await
+    };
+    let guessed = format!("sgr_{}", "A".repeat(22));
+    for wrong in ["", &strange, &guessed, &own.to_uppercase(), &own[..25], &format!("{own}x")] {
+        let refused = reply(wrong).await;
+        assert_eq!(refused.code(), "approval.reply_token", "{wrong}: {refused:?}");
+    }
+    let decided = reply(&own).await;
     assert_eq!(decided.json()["status"], "approved", "{decided:?}");
     outbox.step(&open.house.gw).await.unwrap();
     let mails = taken.lock().unwrap().clone();
-    assert_eq!(mails.len(), 2, "the outcome follows in the same conversation");
-    assert!(mails[1].contains("In-Reply-To: <") && mails[1].contains("allowed once by"), "{}", mails[1]);
+    assert_eq!(mails.len(), 3, "the outcome follows in the same conversation");
+    assert!(mails[2].contains("In-Reply-To: <") && mails[2].contains("allowed once by ana"), "{}", mails[2]);
+    assert!(!mails[2].contains("sgr_"), "what comes after the letter has no token");
 }

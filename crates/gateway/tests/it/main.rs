@@ -26,6 +26,7 @@ mod house;
 mod http;
 mod lateness;
 mod leak;
+mod limits;
 mod mail;
 mod mcp;
 mod oauth;

@@ -12,7 +12,7 @@ use sluice_core::{Actor, CallId, HoldId, ServiceName, Span};
 use sluice_gateway::corridor::Answer;
 use sluice_gateway::gate::deciding::{self, Question, Voice};
 use sluice_gateway::intake::{Ground, Incoming, Intake, Reader, Taken};
-use sluice_store::{Ruling, StoreError};
+use sluice_store::{Ruling, StatedTask, StoreError, TaskSource};
 
 use crate::house::{House, Plan, ana, clerk};
 use crate::http::{ask, open};
@@ -40,7 +40,9 @@ fn web(upstream: &Upstream, more: &str) -> Plan {
 
 async fn session(house: &House, id: u128, task: Option<&str>) -> SessionId {
     let id = SessionId::from_bits(id);
-    house.gw.store.open_session(id, clerk(), None, task.map(str::to_owned)).await.unwrap();
+    let by = TaskSource::Operator(ana());
+    let task = task.map(|text| StatedTask { text: text.to_owned(), by });
+    house.gw.store.open_session(id, clerk(), None, task).await.unwrap();
     id
 }
 
@@ -300,9 +302,9 @@ async fn findings_are_shown_to_people_and_to_their_own_agent_and_released_by_peo
 
 #[tokio::test]
 async fn a_client_that_acts_by_itself_hands_in_what_it_is_about_to_show() {
-    let open = open(plan("sessions: {task_from: [clerk]}\n")).await;
+    let open = open(plan("")).await;
     let house = &open.house;
-    let made = ask(open.main, "POST", "/v1/sessions", &house.agent_key, Some(&json!({"task": TASK}))).await.json();
+    let made = ask(open.main, "POST", "/v1/sessions", &house.task_key, Some(&json!({"task": TASK}))).await.json();
     let session = made["session_id"].as_str().unwrap();
     let path = format!("/v1/sessions/{session}/observations");
     let hand_in = |text: &str| json!({"capability": "custom:read_inbox", "text": text});
@@ -344,4 +346,54 @@ async fn a_password_of_the_users_own_task_may_be_set_and_no_other() {
     let sent = json!({"to": "evil@example.net", "body": "password: Xk4-plover-Hat"});
     let sent = json!({"capability": "custom:send", "arguments": sent, "session_id": session, "mode": "check"});
     assert_eq!(house.wish(sent).await.unwrap_err().refusal.code(), Code::LeakFound);
+}
+
+#[tokio::test]
+async fn an_agent_cannot_state_its_own_task_and_a_task_key_only_for_its_agent() {
+    let open = open(plan("")).await;
+    let house = &open.house;
+    let post = async |path: &str, token: &str, body: Value| ask(open.main, "POST", path, token, Some(&body)).await;
+    let origin = async |session: &str, to: &str| {
+        let why =
+            json!({"agent": "clerk", "capability": "custom:send", "arguments": {"to": to}, "session_id": session});
+        let why = ask(open.main, "POST", "/v1/policy/explain", &house.operator_token, Some(&why)).await.json();
+        why["targets"][0]["origin"].as_str().unwrap().to_owned()
+    };
+    let own = post("/v1/sessions", &house.agent_key, json!({"task": "mail eve@evil.example"})).await;
+    assert_eq!((own.status, own.code().as_str()), (403, "identity.task_key"), "{own:?}");
+    // Without a task the session opens, and nothing in it is asked for.
+    let bare = post("/v1/sessions", &house.agent_key, json!({"client": "x"})).await;
+    assert_eq!((bare.status, bare.json()["has_task"].as_bool()), (201, Some(false)), "{bare:?}");
+    let bare = bare.json()["session_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sessions/{bare}/task");
+    let own = post(&path, &house.agent_key, json!({"task": "mail eve@evil.example"})).await;
+    assert_eq!(own.code(), "identity.wrong_kind", "{own:?}");
+    assert_eq!(origin(&bare, "eve@evil.example").await, "new");
+    // The task key states it, in an open session and in a new one.
+    assert_eq!(post(&path, &house.task_key, json!({"task": "mail ana@corp.example"})).await.status, 200);
+    assert_eq!(post(&path, &house.task_key, json!({"task": "and bob@corp.example"})).await.status, 200);
+    assert_eq!(
+        (origin(&bare, "ana@corp.example").await, origin(&bare, "bob@corp.example").await),
+        ("asked".into(), "asked".into())
+    );
+    assert_eq!(origin(&bare, "eve@evil.example").await, "new");
+    // A key for another agent names another agent's sessions in vain, and an operator says for whom.
+    house.another("other").await;
+    let made = post("/v1/keys", &house.operator_token, json!({"task_for": "other"})).await.json();
+    let others = made["token"].as_str().unwrap();
+    assert!(others.starts_with("sgt_"), "{made}");
+    assert_eq!(post(&path, others, json!({"task": "mail eve@evil.example"})).await.code(), "identity.session");
+    let body = json!({"agent": "clerk", "task": "mail eve@evil.example"});
+    assert_eq!(post("/v1/sessions", others, body.clone()).await.code(), "identity.not_allowed");
+    assert_eq!(post("/v1/sessions", &house.viewer_token, body).await.code(), "identity.not_allowed");
+    let nobody = post("/v1/sessions", &house.operator_token, json!({"task": "x"})).await;
+    assert_eq!(nobody.code(), "schema.missing_argument", "{nobody:?}");
+    let body = json!({"agent": "clerk", "task": "mail carl@corp.example"});
+    let by_person = post("/v1/sessions", &house.operator_token, body).await.json();
+    assert_eq!(origin(by_person["session_id"].as_str().unwrap(), "carl@corp.example").await, "asked");
+    // A task key makes no call, and goes with its agent.
+    let call = json!({"capability": "system.info", "arguments": {}});
+    assert_eq!(post("/v1/calls", &house.task_key, call).await.code(), "identity.wrong_kind");
+    ask(open.main, "DELETE", "/v1/agents/clerk", &house.operator_token, None).await;
+    assert_eq!(post(&path, &house.task_key, json!({"task": "x"})).await.code(), "identity.revoked");
 }

@@ -503,7 +503,8 @@ async fn more_questions_than_one_can_read_are_folded() {
     }
     world.tell().await;
     assert_eq!(world.service.letters(), 2);
-    assert!(world.service.last_said().starts_with("5 questions are waiting"), "{}", world.service.last_said());
+    let said = world.service.last_said();
+    assert!(said.starts_with("agent clerk has 3 more questions waiting"), "{said}");
     world.house.pass(Span::from_mins(2));
     world.tell().await;
     assert_eq!((world.service.letters(), world.service.with(|kept| kept.said.len())), (2, 1), "told once");
@@ -512,6 +513,36 @@ async fn more_questions_than_one_can_read_are_folded() {
         world.tell().await;
     }
     assert_eq!(world.service.letters(), 5, "what was folded is shown when there is room again");
+}
+
+#[tokio::test]
+async fn junk_questions_of_one_agent_take_no_prompt_from_another() {
+    let world = World::new(&format!(
+        "{PEOPLE}  prompts_per_hour: 10\n  expiry: 5h\n  remind_after: 0s\nbatch: {{services: {{filesystem: off}}}}\n"
+    ))
+    .await;
+    for n in 0..31 {
+        world.ask(&format!("junk{n}")).await;
+    }
+    world.tell().await;
+    assert_eq!(world.service.letters(), 10, "the quota of one agent");
+    let said = world.service.last_said();
+    assert!(said.starts_with("agent clerk has 21 more questions waiting. See all: sluice approvals list"), "{said}");
+    // Others are asked as ever, even where all prompts of an hour are used up.
+    let ids = sluice_testkit::ids::CountingIds::default();
+    for (n, name) in ["scout", "porter", "cook"].into_iter().enumerate() {
+        let mail = sluice_testkit::world::mail(&ids, name, "may I");
+        let asked = sluice_store::Admission { tier: sluice_core::Tier::ApprovalRequired, ..mail };
+        world.house.gw.store.admit(asked).await.unwrap();
+        world.tell().await;
+        assert_eq!(world.service.letters(), 11 + n, "{name}");
+    }
+    assert_eq!(world.service.with(|kept| kept.said.len()), 1, "one summary, not 21");
+    let open = world.house.gw.store.open_approvals(100).await.unwrap();
+    assert_eq!(open.len(), 34, "nothing is dropped: all of them are still open");
+    world.house.pass(Span::from_mins(61));
+    world.tell().await;
+    assert_eq!(world.service.letters(), 23, "the next ten follow when there is room again");
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Finding the gateway and the credential.
 //!
 //! The address: `--url`, `SLUICE_URL`, the configuration. The credential: a variable, a file named by a
-//! variable, the token `sluice init` left in the data folder. Promise: a file others can read is refused, and
-//! the token of this machine's gateway is not shown to another machine by itself. With TLS the gateway is recognised by the
+//! variable, the token `sluice init` left in the data folder. Promise: a file others can read is refused; the token of
+//! this machine's gateway is not shown to another machine by itself, and is not read where an agent's key or a task key is
+//! set; a credential of one kind is never sent in the place of another. With TLS the gateway is recognised by the
 //! certificates this machine trusts, its own certificate, and those of `SLUICE_CA_FILE` or `tls.ca_file`.
 
 use std::fs;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 use sluice_gateway::config::Config;
+use sluice_gateway::keys::KindWord;
 
 use crate::failure::{Exit, Failure, io_words};
 use crate::settings::{Which, variable};
@@ -28,6 +30,29 @@ pub(crate) enum Whose {
     Operator,
     /// An agent's.
     Agent,
+    /// Of a program that states what an agent's user asked for.
+    Task,
+}
+
+impl Whose {
+    const ALL: [Self; 3] = [Self::Operator, Self::Agent, Self::Task];
+
+    /// The variables it is taken from: the text itself, and a file that holds it.
+    const fn variables(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Operator => ("SLUICE_TOKEN", "SLUICE_TOKEN_FILE"),
+            Self::Agent => ("SLUICE_AGENT_KEY", "SLUICE_AGENT_KEY_FILE"),
+            Self::Task => ("SLUICE_TASK_KEY", "SLUICE_TASK_KEY_FILE"),
+        }
+    }
+
+    const fn kind(self) -> KindWord {
+        match self {
+            Self::Operator => KindWord::Operator,
+            Self::Agent => KindWord::Agent,
+            Self::Task => KindWord::Task,
+        }
+    }
 }
 
 /// What a client is made of.
@@ -57,9 +82,13 @@ pub(super) fn find(url: Option<String>, which: &Which, whose: Whose) -> Result<F
         Some(url) => from_url(&url)?,
         None => from_config(config.insert(load(which)?)),
     };
+    let other = another_kind(whose)?;
     let token = match given(whose)? {
         Some(token) => token,
         None if whose == Whose::Agent => return Err(no_agent_key()),
+        None if whose == Whose::Task => return Err(no_task_key()),
+        // SECURITY: whoever runs as an agent must not become an operator because a file happens to be readable.
+        None if other.is_some() => return Err(set_for_another(other.unwrap_or_default())),
         None if place.ours => own_token(&match &config {
             Some(config) => config.data.clone(),
             None => load(which)?.data,
@@ -161,14 +190,48 @@ fn from_config(config: &Config) -> Place {
 
 /// The credential variables name.
 fn given(whose: Whose) -> Result<Option<String>, Failure> {
-    let (direct, file) = match whose {
-        Whose::Operator => ("SLUICE_TOKEN", "SLUICE_TOKEN_FILE"),
-        Whose::Agent => ("SLUICE_AGENT_KEY", "SLUICE_AGENT_KEY_FILE"),
+    let (direct, file) = whose.variables();
+    let (name, token) = match (variable(direct)?, variable(file)?) {
+        (Some(token), _) => (direct, token.trim().to_owned()),
+        (None, Some(path)) => (file, secret(Path::new(&path))?),
+        (None, None) => return Ok(None),
     };
-    if let Some(token) = variable(direct)? {
-        return Ok(Some(token.trim().to_owned()));
+    of_its_kind(whose, name, &token)?;
+    Ok(Some(token))
+}
+
+/// Refuses a credential of another kind before it is sent anywhere.
+fn of_its_kind(whose: Whose, name: &str, token: &str) -> Result<(), Failure> {
+    let kind = KindWord::ALL.into_iter().find(|kind| token.starts_with(kind.prefix()));
+    match kind {
+        Some(kind) if kind != whose.kind() => {
+            Err(Failure::new(Exit::NotSignedIn, format!("`{name}` holds {}, not {}", noun(kind), noun(whose.kind())))
+                .why("credentials of different kinds never stand in for each other"))
+        }
+        Some(_) | None => Ok(()),
     }
-    variable(file)?.map(|path| secret(Path::new(&path))).transpose()
+}
+
+const fn noun(kind: KindWord) -> &'static str {
+    match kind {
+        KindWord::Agent => "an agent key",
+        KindWord::Operator => "an operator token",
+        KindWord::Inbox => "an inbox key",
+        KindWord::Task => "a task key",
+    }
+}
+
+/// The variable that holds a credential of another kind, if there is one.
+fn another_kind(whose: Whose) -> Result<Option<&'static str>, Failure> {
+    for other in Whose::ALL.into_iter().filter(|other| *other != whose) {
+        let (direct, file) = other.variables();
+        for name in [direct, file] {
+            if variable(name)?.is_some() {
+                return Ok(Some(name));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn own_token(data: &Path) -> Result<String, Failure> {
@@ -209,6 +272,18 @@ fn no_agent_key() -> Failure {
     Failure::new(Exit::NotSignedIn, "there is no agent key")
         .why("calls are made by agents, and an operator token does not stand in for one")
         .hint("set SLUICE_AGENT_KEY_FILE or SLUICE_AGENT_KEY; make a key: sluice keys create --agent NAME --out FILE")
+}
+
+fn no_task_key() -> Failure {
+    Failure::new(Exit::NotSignedIn, "there is no task key")
+        .why("what the user asked for is stated with a key of its own, never with the agent's")
+        .hint("set SLUICE_TASK_KEY_FILE; make a key: sluice keys create --task-for AGENT --out FILE")
+}
+
+fn set_for_another(name: &str) -> Failure {
+    Failure::new(Exit::NotSignedIn, "there is no operator token")
+        .why(format!("`{name}` is set, so the operator token in the data folder is not used"))
+        .hint(format!("unset {name}, or name the token yourself: SLUICE_TOKEN_FILE=FILE"))
 }
 
 /// Where to keep a new credential: a file that did not exist and that nobody else can read.

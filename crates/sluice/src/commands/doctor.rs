@@ -142,6 +142,7 @@ fn configuration(settings: &Settings) -> Finding {
 fn of_config(config: &Config) -> Vec<Finding> {
     let mut findings = vec![policies(config)];
     findings.extend(places::permissions(config));
+    findings.extend(places::keys_apart(config));
     findings.push(places::root_key(config));
     findings.push(places::database(config));
     findings.push(places::disk(config));

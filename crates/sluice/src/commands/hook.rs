@@ -2,9 +2,11 @@
 //!
 //! Takes what the client says on standard input; gives the decision in exactly that client's shape. Promise: whatever
 //! goes wrong (no gateway, no key, bad input, no answer in time) stops the tool: exit code 2 and, where the client reads
-//! one, a no on standard output.
+//! one, a no on standard output. A prompt of the user is stated as the task of the session, with the task key; if that
+//! fails the prompt goes on, and the gate asks about more.
 
 mod ask;
+mod prompt;
 mod servers;
 mod shapes;
 
@@ -26,9 +28,9 @@ const LARGEST: u64 = 16 << 20;
 /// Coding agents with hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Agent {
-    /// Claude Code: PreToolUse and PermissionRequest
+    /// Claude Code: PreToolUse, PermissionRequest and UserPromptSubmit
     ClaudeCode,
-    /// Codex: PreToolUse and PermissionRequest
+    /// Codex: PreToolUse, PermissionRequest and UserPromptSubmit
     Codex,
     /// Gemini CLI: BeforeTool
     Gemini,
@@ -79,7 +81,11 @@ pub(crate) struct Hook {
 
 impl Hook {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (asked, decided) = self.decide();
+        let text = input();
+        if let Some(prompt) = text.as_deref().ok().and_then(|text| shapes::prompt(self.agent, text)) {
+            return Ok(prompt::state(&self.reach, self.agent, &prompt, screen));
+        }
+        let (asked, decided) = self.decide(text);
         let answer = shapes::answer(self.agent, asked.as_ref(), &decided);
         if let Some(line) = &answer.stdout {
             // Nobody reads it: then nobody may take silence for a yes.
@@ -95,11 +101,11 @@ impl Hook {
     }
 
     /// What was asked, as far as it could be read, and the decision or why there is none.
-    fn decide(&self) -> (Option<shapes::Asked>, Result<Decision, String>) {
-        let mut text = String::new();
-        if std::io::stdin().lock().take(LARGEST).read_to_string(&mut text).is_err() {
-            return (None, Err("the hook's input could not be read".to_owned()));
-        }
+    fn decide(&self, text: Result<String, String>) -> (Option<shapes::Asked>, Result<Decision, String>) {
+        let text = match text {
+            Ok(text) => text,
+            Err(why) => return (None, Err(why)),
+        };
         let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
         let asked = match shapes::asked(self.agent, &text, home) {
             Ok(asked) => asked,
@@ -111,4 +117,11 @@ impl Hook {
         });
         (Some(asked), decided)
     }
+}
+
+/// What the client says.
+fn input() -> Result<String, String> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(LARGEST).read_to_string(&mut text);
+    read.map(|_| text).map_err(|_| "the hook's input could not be read".to_owned())
 }

@@ -85,7 +85,7 @@ impl Init {
         if !self.yes {
             ask(&plan, screen)?;
         }
-        let (agent_key, operator_token) = plan.make()?;
+        let Made { agent: agent_key, operator: operator_token, .. } = plan.make()?;
         let dir = plan.dir.as_path();
         let linked = user_config::link(&dir.join(FILE))?;
         let key_file = dir.join("data/agents").join(format!("{}.key", plan.agent));
@@ -190,9 +190,17 @@ fn ask(plan: &Plan, screen: &Screen) -> Result<(), Failure> {
     }
 }
 
+/// The first credentials of a gateway.
+struct Made {
+    agent: Token,
+    operator: Token,
+    /// States what the agent's user asked for. Only its file has it.
+    task: Token,
+}
+
 impl Plan {
     /// Makes everything beside, then moves it into place.
-    fn make(&self) -> Result<(Token, Token), Failure> {
+    fn make(&self) -> Result<Made, Failure> {
         fs::create_dir_all(&self.dir).map_err(|error| cannot("make", &self.dir, &error))?;
         let dir = fs::canonicalize(&self.dir).map_err(|error| cannot("use", &self.dir, &error))?;
         let stage = tempfile::Builder::new()
@@ -213,7 +221,7 @@ impl Plan {
             Some(url) => database::Place::Server(url),
             None => database::Place::File(&staged.join("data/sluice.db")),
         };
-        database::found(place, &self.node, (&self.agent, &keys.0), &keys.1)?;
+        database::found(place, &self.node, &self.agent, &keys)?;
         for (n, part) in PARTS.iter().enumerate() {
             let moved = renameat_with(CWD, staged.join(part), CWD, dir.join(part), RenameFlags::NOREPLACE);
             if let Err(error) = moved {
@@ -227,20 +235,25 @@ impl Plan {
         Ok(keys)
     }
 
-    /// The data folder with the first two keys.
-    fn data(&self, data: &Path) -> Result<(Token, Token), Failure> {
+    /// The data folder with the first keys.
+    fn data(&self, data: &Path) -> Result<Made, Failure> {
         folder(data, 0o700)?;
         folder(&data.join("agents"), 0o700)?;
         let agent = Token::generate(KindWord::Agent, &SystemEntropy);
         let operator = Token::generate(KindWord::Operator, &SystemEntropy);
+        let made = Made { agent, operator, task: Token::generate(KindWord::Task, &SystemEntropy) };
         if let Some(url) = &self.server {
             write(&data.join(DATABASE_URL), url.as_bytes(), 0o600)?;
         }
-        let key_file = data.join("agents").join(format!("{}.key", self.agent));
-        for (path, token) in [(key_file, &agent), (data.join("operator.token"), &operator)] {
+        let agents = data.join("agents");
+        for (path, token) in [
+            (agents.join(format!("{}.key", self.agent)), &made.agent),
+            (agents.join(format!("{}.task", self.agent)), &made.task),
+            (data.join("operator.token"), &made.operator),
+        ] {
             write(&path, token.expose().as_bytes(), 0o600)?;
         }
-        Ok((agent, operator))
+        Ok(made)
     }
 
     /// The files of the template, for this agent and this folder.

@@ -1,4 +1,4 @@
-//! `sluice keys`: credentials of agents, people and inboxes.
+//! `sluice keys`: credentials of agents, people, inboxes and stated tasks.
 //!
 //! Promise: a new credential is shown once, to whoever asked; with `--out` it goes into a file nobody else
 //! can read, and that file is made before the credential is.
@@ -68,7 +68,7 @@ enum Verb {
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("whose").required(true)),
-    before_help = "Examples:\n  sluice keys create --agent bookkeeper --ttl 90d --out bookkeeper.key\n  sluice keys create --operator ann --role approver --out ann.token\n  sluice keys create --inbox phone --label 'replies by text message' --out phone.key"
+    before_help = "Examples:\n  sluice keys create --agent bookkeeper --ttl 90d --out bookkeeper.key\n  sluice keys create --operator ann --role approver --out ann.token\n  sluice keys create --inbox phone --label 'replies by text message' --out phone.key\n  sluice keys create --task-for bookkeeper --out bookkeeper.task"
 )]
 struct Create {
     /// For this agent
@@ -83,6 +83,9 @@ struct Create {
     /// For something that passes on people's replies
     #[arg(long, group = "whose", value_name = "NAME")]
     inbox: Option<String>,
+    /// For a program that states what the user of this agent asked for
+    #[arg(long, group = "whose", value_name = "AGENT")]
+    task_for: Option<AgentName>,
     /// What people call it
     #[arg(long)]
     label: Option<String>,
@@ -131,6 +134,7 @@ impl Keys {
                 });
                 let body = json!({
                     "agent": create.agent, "operator": create.operator, "role": role, "inbox": create.inbox,
+                    "task_for": create.task_for,
                     "label": create.label, "ttl_s": create.made.ttl.map(Span::as_secs),
                 });
                 create.made.hand_over(&client, screen, &Ask::post("/v1/keys").body(body))

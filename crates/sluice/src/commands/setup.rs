@@ -93,6 +93,10 @@ pub(crate) struct Setup {
     agent: Option<AgentName>,
     #[command(flatten)]
     which: Which,
+    /// With --hooks: file with a task key, so that what you type counts as asked for; otherwise the one beside the agent's
+    /// key that ends in `.task`
+    #[arg(long, value_name = "FILE", requires = "hooks")]
+    task_key_file: Option<PathBuf>,
 }
 
 impl Setup {
@@ -194,12 +198,21 @@ impl Setup {
                     .hint("make one: sluice keys create --agent NAME --out FILE")
             })?
         };
+        let task_key = match &self.task_key_file {
+            Some(file) => Some(file.canonicalize().map_err(|error| {
+                Failure::new(Exit::NotFound, format!("there is no task key at `{}`", file.display()))
+                    .why(io_words(&error))
+                    .hint("make one: sluice keys create --task-for AGENT --out FILE")
+            })?),
+            None => Some(key.with_extension("task")).filter(|beside| beside.is_file()),
+        };
         Ok(Place {
             home: home.into(),
             here: std::env::current_dir().map_err(io)?,
             program: std::env::current_exe().map_err(io)?.display().to_string(),
             url,
             key: key.display().to_string(),
+            task_key: task_key.map(|file| file.display().to_string()),
         })
     }
 

@@ -62,6 +62,14 @@ fn draw(client: &Client, status: &Value, screen: &Screen) -> Result<(), Failure>
     line("holds", if held.is_empty() { "none".into() } else { held.join(", ") })?;
     line("approvals", format!("{} open", shown(status, "open_approvals")))?;
     line("alerts", format!("{} open", shown(status, "open_alerts")))?;
+    for budget in list(status, "budgets") {
+        let whose = match (text(budget, "budget"), text(budget, "agent"), text(budget, "service")) {
+            ("gateway", _, _) => "all agents".to_owned(),
+            ("new_targets", agent, _) => format!("{agent}, new targets"),
+            (_, agent, service) => format!("{agent} at {service}"),
+        };
+        line("budget", format!("{} of {} in 24 h: {whose}", shown(budget, "used"), shown(budget, "limit")))?;
+    }
     line("disk", shown(status, "disk"))?;
     if status.get("clock_suspect") == Some(&Value::Bool(true)) {
         line("clock", "has jumped a moment ago; nothing is sent until it is settled".into())?;

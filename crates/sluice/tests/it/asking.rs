@@ -18,13 +18,14 @@ fn agent(gate: &Gate) -> String {
 
 #[test]
 fn the_example_asks_is_answered_and_reads() {
-    let gate = Gate::open();
+    let gate = Gate::with("inbox: {trust_sender: true}\napprovals: {people: [{name: ana, email: ana@example.com}]}\n");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/approval_demo.py");
     let run = Command::new("python3")
         .arg(script)
         .env("SLUICE_URL", &gate.url)
         .env("SLUICE_AGENT_KEY", agent(&gate))
         .env("SLUICE_INBOX_KEY", inbox(&gate))
+        .env("SLUICE_PERSON", "ana@example.com")
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -32,11 +33,12 @@ fn the_example_asks_is_answered_and_reads() {
     insta::assert_snapshot!(gate.masked(&said), @r"
     asked: appr_ID is pending
     the agent cannot answer itself
+    the id alone decides nothing: approval.reply_token
     replied: approved
     read: approved with the note 'add logs'
     ");
     let stats = gate.works(&["approvals", "stats"]);
-    assert!(stats.contains("person:phone"), "{stats}");
+    assert!(stats.contains("person:ana"), "{stats}");
 }
 
 #[test]

@@ -28,12 +28,13 @@ fn gate(arguments: &[&str]) -> Bench {
 }
 
 #[test]
-fn a_folder_is_made_that_checks_and_opens_for_exactly_two_keys() {
+fn a_folder_is_made_that_checks_and_opens_for_exactly_three_keys() {
     let bench = gate(&[]);
     for (name, expected) in [
         ("gate/data", 0o700),
         ("gate/data/agents", 0o700),
         ("gate/data/agents/assistant.key", 0o600),
+        ("gate/data/agents/assistant.task", 0o600),
         ("gate/data/operator.token", 0o600),
         ("gate/data/sluice.db", 0o600),
     ] {
@@ -49,16 +50,18 @@ fn a_folder_is_made_that_checks_and_opens_for_exactly_two_keys() {
     let read = |name: &str| fs::read_to_string(bench.path(name)).unwrap().trim().to_owned();
     let (agent_kind, agent_hash) = hash_of(&read("gate/data/agents/assistant.key")).unwrap();
     let (operator_kind, operator_hash) = hash_of(&read("gate/data/operator.token")).unwrap();
-    assert_eq!((agent_kind, operator_kind), (KindWord::Agent, KindWord::Operator));
+    let (task_kind, task_hash) = hash_of(&read("gate/data/agents/assistant.task")).unwrap();
+    assert_eq!((agent_kind, operator_kind, task_kind), (KindWord::Agent, KindWord::Operator, KindWord::Task));
     let store = Store::open_to_read(&bench.path("gate/data/sluice.db")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let keys = runtime.block_on(store.keys()).unwrap();
-    assert_eq!(keys.len(), 2);
+    assert_eq!(keys.len(), 3);
     for key in keys {
         assert!(key.is_live(Timestamp::from_millis(i64::MAX)));
         match key.kind {
             KeyKind::Agent(name) => assert_eq!((name.as_str(), key.hash), ("assistant", agent_hash)),
             KeyKind::Operator(_, role) => assert_eq!((role, key.hash), (Role::Admin, operator_hash)),
+            KeyKind::Task(name) => assert_eq!((name.as_str(), key.hash), ("assistant", task_hash)),
             KeyKind::Inbox(_) => panic!("no inbox was asked for"),
         }
     }
@@ -71,7 +74,7 @@ fn keys_are_not_printed_where_nobody_sits() {
     let run = bench.run(&["init", "--dir", "gate", "--yes"]);
     let json_run = bench.run(&["init", "--dir", "other", "--yes", "--json"]);
     for text in [&run.stdout, &run.stderr, &json_run.stdout, &json_run.stderr] {
-        assert!(!text.contains("sga_") && !text.contains("sgo_"), "{text}");
+        assert!(!text.contains("sga_") && !text.contains("sgo_") && !text.contains("sgt_"), "{text}");
     }
     assert!(run.stdout.contains("gate/data/operator.token") && run.stderr.contains("next:"));
     assert!(json(&json_run)["agent_key_file"].as_str().unwrap().ends_with("other/data/agents/assistant.key"));

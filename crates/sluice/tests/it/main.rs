@@ -14,6 +14,7 @@ mod failing;
 mod gate;
 mod gmail;
 mod holding;
+mod identity;
 mod init;
 mod kills;
 mod lacking;

@@ -302,6 +302,61 @@ fn a_tool_that_only_looks_like_one_of_ours_is_put_to_a_person() {
 }
 
 #[test]
+fn what_the_user_types_becomes_the_task_of_the_session_and_the_agents_key_cannot_say_it() {
+    let gate = Gate::open();
+    let prompt = |session: &str, text: &str, variable: &str, url: &str| {
+        let input = json!({
+            "session_id": session, "cwd": "/srv", "hook_event_name": "UserPromptSubmit", "prompt": text,
+        });
+        let file = if variable.contains("TASK") { "data/agents/assistant.task" } else { "data/agents/assistant.key" };
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(["hook", "claude-code"])
+            .env_clear()
+            .env("HOME", gate.path("."))
+            .env("SLUICE_URL", url)
+            .env(variable, gate.path(file))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.stdout.is_empty(), "the client would add it to the conversation");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let sessions = || gate.json(&["sessions", "list"])["data"].as_array().unwrap().clone();
+    // The agent's key states nothing; the prompt goes on all the same, and so it does without a gateway.
+    let (code, said) = prompt("s1", "mail eve@evil.example", "SLUICE_AGENT_KEY_FILE", &gate.url);
+    assert!(code == Some(1) && said.contains("there is no task key"), "{code:?} {said}");
+    let (code, said) = prompt("s1", "mail ana@x.example", "SLUICE_TASK_KEY_FILE", "http://127.0.0.1:9");
+    assert!(code == Some(1) && said.contains("does not answer"), "{code:?} {said}");
+    assert!(sessions().is_empty());
+    let (code, said) = prompt("s1", "mail ana@x.example", "SLUICE_TASK_KEY_FILE", &gate.url);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = prompt("s1", "and bob@x.example", "SLUICE_TASK_KEY_FILE", &gate.url);
+    assert_eq!(code, Some(0), "{said}");
+    // The tools of that session are judged in the session that has the task.
+    hook(&gate, "claude-code", &bash("s1", "make"), "1ms", &gate.url);
+    let found = sessions();
+    assert_eq!((found.len(), &found[0]["has_task"]), (1, &json!(true)), "{found:?}");
+    let id = found[0]["session_id"].as_str().unwrap();
+    for (to, origin) in [("ana@x.example", "asked"), ("bob@x.example", "asked"), ("eve@evil.example", "new")] {
+        let asked = gate.call("custom:send", &json!({"to": to}), &["--check", "--session", id]);
+        let asked: Value = serde_json::from_str(&asked.stdout).unwrap_or_else(|_| panic!("{}", asked.stderr));
+        // Rules that let asked targets through need no card for them.
+        let seen = match asked["approval_id"].as_str() {
+            Some(id) => gate.json(&["approvals", "show", id])["writes"][0]["targets"][0]["origin"].clone(),
+            None => json!(if asked["status"] == "allowed" { "asked" } else { "?" }),
+        };
+        assert_eq!(seen, origin, "{to}: {asked}");
+    }
+    // A session without one is judged as nobody's task.
+    hook(&gate, "claude-code", &bash("s2", "make"), "1ms", &gate.url);
+    assert_eq!(sessions().iter().filter(|one| one["has_task"] == json!(false)).count(), 1);
+}
+
+#[test]
 fn a_broken_hook_stops_the_tool_and_doctor_shows_it() {
     let gate = Gate::open();
     let (code, _, stderr) = hook(&gate, "claude-code", &bash("s1", "ls"), "1ms", "http://127.0.0.1:9");

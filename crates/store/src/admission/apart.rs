@@ -10,7 +10,7 @@ use sluice_core::hold::{Hold, Move};
 use sluice_core::ids::MessageId;
 use sluice_core::{ApprovalId, Digest, HoldId, Tier};
 
-use super::{Admission, Admitted, Card};
+use super::{Admission, Admitted, BY_POLICY, Card};
 use crate::approvals::{self, AskAgain};
 use crate::desk::Desk;
 use crate::error::StoreError;
@@ -27,7 +27,7 @@ impl Admission {
         &self,
         desk: &mut Desk<'_, T>,
         card: Card,
-        by_rate: bool,
+        code: &'static str,
     ) -> Result<Admitted, StoreError> {
         let Card { mut approval, is_new, asked, siblings } = card;
         let (ids, before, items) = (self.derived(self.hold), approval.version, approval.items);
@@ -44,7 +44,7 @@ impl Admission {
         } else if approval.items > items {
             approvals::grow(desk, &mut approval, before);
         }
-        Ok(self.ask_alone(desk, by_rate, self.asked_because(by_rate, true)))
+        Ok(self.ask_alone(desk, code, self.asked_because(code, true)))
     }
 
     /// Takes the writes that still wait back to people: onto the card, or with a question of their own.
@@ -78,10 +78,10 @@ impl Admission {
     }
 
     /// Why a person is asked about this write alone.
-    pub(super) fn asked_because(&self, by_rate: bool, trips: bool) -> Vec<AskReason> {
+    pub(super) fn asked_because(&self, code: &str, trips: bool) -> Vec<AskReason> {
         let mut reasons = self.reasons.clone();
-        if by_rate {
-            reasons.push(AskReason::new("policy.rate_limit"));
+        if code != BY_POLICY {
+            reasons.push(AskReason::new(code));
         }
         if reasons.is_empty() {
             let reason = AskReason::new("policy.rule");

@@ -4,6 +4,7 @@ mod admission;
 mod allowances;
 mod attempts;
 mod batches;
+mod budgets;
 mod calls;
 mod connections;
 mod doubt;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sluice_core::approval::{Answer, Subject};
+use sluice_core::budget::BudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
@@ -124,6 +125,8 @@ impl Sim {
             rule: None,
             rates: Vec::new(),
             window: WINDOW,
+            budgets: BudgetLimits::default(),
+            checks: None,
             idempotency_key: key,
             named: false,
             allow_duplicate: self.one_in(4),

@@ -152,6 +152,10 @@ pub struct NewKeyBody {
     /// For something that passes on people's replies.
     #[serde(default)]
     pub inbox: Option<String>,
+    /// For a program that states what the user of this agent asked for.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub task_for: Option<AgentName>,
     /// What people call it.
     #[serde(default)]
     pub label: Option<String>,
@@ -167,13 +171,19 @@ pub(super) async fn issue(mut visit: Visit) -> Result<Reply, No> {
     if body.label.as_ref().is_some_and(|label| label.chars().count() > 100) {
         return Err(No::saying(Code::DoorParameter, "a label has at most 100 characters"));
     }
-    let (kind, word) = match (body.agent, body.operator, body.inbox) {
-        (Some(agent), None, None) => (KeyKind::Agent(agent), KindWord::Agent),
-        (None, Some(person), None) => {
+    let (kind, word) = match (body.agent, body.operator, body.inbox, body.task_for) {
+        (Some(agent), None, None, None) => (KeyKind::Agent(agent), KindWord::Agent),
+        (None, Some(person), None, None) => {
             (KeyKind::Operator(person, body.role.unwrap_or(RoleWord::Viewer).into()), KindWord::Operator)
         }
-        (None, None, Some(name)) if !name.is_empty() && name.len() <= 64 => (KeyKind::Inbox(name), KindWord::Inbox),
-        _ => return Err(No::saying(Code::DoorParameter, "name exactly one of `agent`, `operator` and `inbox`")),
+        (None, None, Some(name), None) if !name.is_empty() && name.len() <= 64 => {
+            (KeyKind::Inbox(name), KindWord::Inbox)
+        }
+        (None, None, None, Some(agent)) => (KeyKind::Task(agent), KindWord::Task),
+        _ => {
+            let text = "name exactly one of `agent`, `operator`, `inbox` and `task_for`";
+            return Err(No::saying(Code::DoorParameter, text));
+        }
     };
     let token = Token::generate(word, gw.entropy.as_ref());
     let new = NewKey {
@@ -220,6 +230,7 @@ pub(super) async fn rotate(mut visit: Visit) -> Result<Reply, No> {
         KeyKind::Agent(_) => KindWord::Agent,
         KeyKind::Operator(..) => KindWord::Operator,
         KeyKind::Inbox(_) => KindWord::Inbox,
+        KeyKind::Task(_) => KindWord::Task,
     };
     let token = Token::generate(word, gw.entropy.as_ref());
     let rotate = RotateKey {

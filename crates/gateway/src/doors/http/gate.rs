@@ -13,10 +13,11 @@ use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, 
 use sluice_core::approval::{ApprovalState, Subject, mail, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span, Timestamp};
+use sluice_core::{Actor, ApprovalId, ServiceName, Span, Timestamp};
 use sluice_store::{Filed, NewRequest, Received, Request, Store};
 
 use super::approvals::{allowance_json, state};
+use super::inbox;
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
@@ -128,9 +129,13 @@ pub struct Seen {
     pub title: Option<String>,
 }
 
-/// A reply of a person, as a forwarding service hands it in.
+/// A reply of a person, as a forwarding service hands it in. It decides with the token of the letter it answers, in subject
+/// or text; without one only if `inbox.trust_sender` is set and `from` is a person who was asked.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct MailReply {
+    /// Who wrote it, as the forwarding service has authenticated them.
+    #[serde(default)]
+    pub from: Option<String>,
     /// The subject.
     #[serde(default)]
     pub subject: Option<String>,
@@ -422,12 +427,13 @@ pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
 pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     let body: MailReply = visit.take()?;
     let gw = std::sync::Arc::clone(&visit.gw);
-    let inbox = visit.visitor()?.inbox().ok_or_else(|| No::new(Code::IdentityWrongKind))?.to_owned();
+    visit.visitor()?.inbox().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
     if body.body.len() > LONGEST_REPLY {
         return Err(No::new(Code::DoorTooLarge));
     }
     let id = only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
     let question = mailed(&gw, Question::read(&gw, id).await?).await?;
+    let by = inbox::speaker(&gw, &question, &body).await?;
     if question.card.approval.is_over(gw.now()) {
         return Err(No::saying(Code::ApprovalTooLate, "approval expired"));
     }
@@ -437,11 +443,7 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     let words = mail::own_words(&body.body);
     let meaning = voice::read(&words, question.form())
         .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &standing::repeat(&question, unclear)))?;
-    let voice = Voice {
-        by: speaker(&gw, &question, &inbox)?,
-        channel: shown::INBOX,
-        ceiling: Some(gw.config.approvals.email_ceiling),
-    };
+    let voice = Voice { by, channel: shown::INBOX, ceiling: Some(gw.config.approvals.email_ceiling) };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
         Heard::Decided { approval, .. } => {
             let (status, _) = status_of(&approval.state, false, None, None);
@@ -494,19 +496,6 @@ fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
         [] => Err(unclear("approval_id not found")),
         _ => Err(unclear("the mail names more than one approval")),
     }
-}
-
-/// Whose reply it is: the person at the address that was asked, or whoever holds the inbox.
-fn speaker(gw: &Gateway, question: &Question, inbox: &str) -> Result<Actor, No> {
-    let asked = question.filed.as_ref().and_then(|filed| {
-        let (channel, place) = (filed.request.channel.as_deref()?, filed.request.place.as_deref()?);
-        gw.config.approvals.person_at(channel, place)
-    });
-    let name = match asked {
-        Some(person) => person.name.clone(),
-        None => PersonName::new(inbox).map_err(|_| No::new(Code::IdentityNotAllowed))?,
-    };
-    Ok(Actor::Person(name))
 }
 
 /// `GET /v1/allow-rules`.

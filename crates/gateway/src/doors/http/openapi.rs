@@ -53,6 +53,7 @@ pub fn document() -> Value {
                 "agent": {"type": "http", "scheme": "bearer", "description": "An agent key, sga_…"},
                 "operator": {"type": "http", "scheme": "bearer", "description": "An operator token, sgo_…"},
                 "inbox": {"type": "http", "scheme": "bearer", "description": "An inbox key, sgi_…"},
+                "task": {"type": "http", "scheme": "bearer", "description": "A task key, sgt_…"},
             },
         },
     })
@@ -72,7 +73,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
         "responses": responses(route, schemas, problem),
         "security": security(route.access),
     });
-    if let Access::Operator(role) | Access::Either(role) = route.access {
+    if let Some(role) = route.access.least() {
         put(&mut operation, "x-sluice-role", role_word(role));
     }
     if let Some(shape) = route.body {
@@ -131,5 +132,7 @@ fn security(access: Access) -> Value {
         Access::Inbox => json!([{"inbox": []}]),
         Access::Operator(_) => json!([{"operator": []}]),
         Access::Either(_) => json!([{"agent": []}, {"operator": []}]),
+        Access::Task(_) => json!([{"task": []}, {"operator": []}]),
+        Access::Sessions(_) => json!([{"agent": []}, {"task": []}, {"operator": []}]),
     }
 }

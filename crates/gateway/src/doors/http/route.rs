@@ -16,6 +16,7 @@ use sluice_store::{Role, Store};
 use super::METHODS;
 use super::reply::Reply;
 use super::routes;
+pub use crate::rooms::identity::Credential;
 use crate::rooms::identity::Visitor;
 use crate::services::Work;
 use crate::{Gateway, No};
@@ -33,6 +34,10 @@ pub enum Access {
     Inbox,
     /// Agents, about themselves; operators with at least this role, about everyone.
     Either(Role),
+    /// Programs with a task key, for their agent; operators with at least this role, for everyone.
+    Task(Role),
+    /// Agents and programs with a task key, for that agent; operators with at least this role, for everyone.
+    Sessions(Role),
 }
 
 /// Which listener serves a route.
@@ -154,20 +159,40 @@ impl Access {
     /// # Errors
     /// When the credential is of the wrong kind or has too small a role.
     pub fn admits(self, visitor: &Visitor) -> Result<(), No> {
-        let role = visitor.operator().map(|(_, role)| role);
-        let fits = match (self, role) {
-            (Self::Open, _) => true,
-            (Self::Agent | Self::Either(_), None) => visitor.agent().is_some(),
-            (Self::Inbox, _) => visitor.inbox().is_some(),
-            (Self::Agent, Some(_)) | (Self::Operator(_), None) => false,
-            (Self::Operator(least) | Self::Either(least), Some(role)) => {
-                if role < least {
-                    return Err(No::new(Code::IdentityNotAllowed));
-                }
+        match (self.least(), visitor.credential()) {
+            (Some(least), Credential::Operator(role)) if role < least => Err(No::new(Code::IdentityNotAllowed)),
+            (_, credential) if self.takes(credential) => Ok(()),
+            _ => Err(No::new(Code::IdentityWrongKind)),
+        }
+    }
+
+    /// Whether credentials of this kind work here at all.
+    #[must_use]
+    pub const fn takes(self, credential: Credential) -> bool {
+        match (self, credential) {
+            (Self::Open, _)
+            | (Self::Agent | Self::Either(_) | Self::Sessions(_), Credential::Agent)
+            | (Self::Task(_) | Self::Sessions(_), Credential::Task)
+            | (Self::Inbox, Credential::Inbox)
+            | (Self::Operator(_) | Self::Either(_) | Self::Task(_) | Self::Sessions(_), Credential::Operator(_)) => {
                 true
             }
-        };
-        if fits { Ok(()) } else { Err(No::new(Code::IdentityWrongKind)) }
+            (Self::Agent, Credential::Task | Credential::Inbox | Credential::Operator(_))
+            | (Self::Inbox, Credential::Agent | Credential::Task | Credential::Operator(_))
+            | (Self::Operator(_), Credential::Agent | Credential::Task | Credential::Inbox)
+            | (Self::Either(_), Credential::Task | Credential::Inbox)
+            | (Self::Task(_), Credential::Agent | Credential::Inbox)
+            | (Self::Sessions(_), Credential::Inbox) => false,
+        }
+    }
+
+    /// The least role an operator needs here, where operators may come at all.
+    #[must_use]
+    pub const fn least(self) -> Option<Role> {
+        match self {
+            Self::Operator(least) | Self::Either(least) | Self::Task(least) | Self::Sessions(least) => Some(least),
+            Self::Open | Self::Agent | Self::Inbox => None,
+        }
     }
 }
 

@@ -60,6 +60,7 @@ const CALL: [Code; 87] = [
     Code::SchemaMissingArgument,
     Code::PolicyBlocked,
     Code::PolicyRateLimit,
+    Code::CheckFlood,
     Code::LeakFound,
     Code::ApprovalDenied,
     Code::ApprovalExpired,

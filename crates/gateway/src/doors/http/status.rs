@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sluice_core::budget::Budget;
 use sluice_core::ids::MessageId;
 use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
@@ -44,6 +45,9 @@ pub struct StatusView {
     pub holds: std::collections::BTreeMap<String, u64>,
     /// Questions nobody has answered yet.
     pub open_approvals: usize,
+    /// What may happen within a day without a person, and how much of it has: of the whole gateway, and of agents where
+    /// something was used.
+    pub budgets: Vec<BudgetView>,
     /// Alerts nobody has acknowledged, at least warnings.
     pub open_alerts: usize,
     /// Whether the clock has jumped a moment ago; nothing is sent then.
@@ -62,6 +66,41 @@ pub struct StatusView {
     pub mounts: Vec<MountStatus>,
     /// Channels over which people answer, as far as they have been tried.
     pub channels: Vec<ChannelStatus>,
+}
+
+/// How much of a budget is used.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BudgetView {
+    /// `account`, `gateway` or `new_targets`.
+    pub budget: String,
+    /// Whose, where it is of one agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// At which service, where it is of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// What was used within the last 24 hours.
+    pub used: u32,
+    /// What may be used before a person is asked.
+    pub limit: u32,
+}
+
+/// Every budget in use.
+async fn budgets(gw: &Gateway, store: &Store) -> Result<Vec<BudgetView>, No> {
+    let limits = &gw.config.budgets;
+    let used = store.budgets_in_use(gw.now()).await?.into_iter().map(|one| BudgetView {
+        budget: one.budget.as_str().into(),
+        limit: match (one.budget, &one.service) {
+            (Budget::Account, Some(service)) => limits.account_limit(service),
+            (Budget::Account, None) => limits.writes_per_account,
+            (Budget::Gateway, _) => limits.writes_per_gateway,
+            (Budget::NewTargets, _) => limits.new_targets_per_agent,
+        },
+        agent: one.agent.map(|agent| agent.to_string()),
+        service: one.service,
+        used: one.used,
+    });
+    Ok(used.collect())
 }
 
 /// How well people are heard over a channel.
@@ -135,6 +174,7 @@ struct Counts {
     holds: std::collections::BTreeMap<String, u64>,
     open_approvals: usize,
     open_alerts: usize,
+    budgets: Vec<BudgetView>,
     services: Vec<ConnectionView>,
 }
 
@@ -148,6 +188,7 @@ impl Counts {
             holds: store.holds_by_state().await?.into_iter().collect(),
             open_approvals: store.open_approvals(1000).await?.len(),
             open_alerts: store.alerts(severe, None, 1000).await?.len(),
+            budgets: budgets(gw, store).await?,
             services: gw.connections.list(store).await?.into_iter().filter(|one| one.state != "disconnected").collect(),
         })
     }
@@ -168,7 +209,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         }
         Err(_) => (Counts::default(), true),
     };
-    let Counts { audit, holds, open_approvals, open_alerts, services } = counts;
+    let Counts { audit, holds, open_approvals, open_alerts, budgets, services } = counts;
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -184,6 +225,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         busy,
         holds,
         open_approvals,
+        budgets,
         open_alerts,
         clock_suspect: gw.clock_is_suspect(),
         disk: match gw.room() {

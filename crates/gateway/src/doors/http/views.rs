@@ -561,6 +561,7 @@ impl From<&Key> for KeyView {
             KeyKind::Agent(name) => ("agent", name.to_string(), None),
             KeyKind::Operator(name, role) => ("operator", name.to_string(), Some(role_word(*role).to_owned())),
             KeyKind::Inbox(name) => ("inbox", name.clone(), None),
+            KeyKind::Task(name) => ("task", name.to_string(), None),
         };
         Self {
             key_id: key.id.to_string(),

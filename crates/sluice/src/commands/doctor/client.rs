@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Finding, State};
 use crate::client::{Ask, Client, shown, text};
 use crate::commands::hook::Agent;
-use crate::commands::setup::recipes::{self, Line};
+use crate::commands::setup::recipes::{self, Hears, Line};
 use crate::commands::setup::{block, members};
 
 /// What each client sends before it runs a command.
@@ -55,7 +55,8 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
     }
     lines.sort();
     lines.dedup();
-    if lines.is_empty() {
+    let hears_prompts = |line: &String| Line::read(line, agent.name()).is_some_and(|line| line.hears == Hears::Prompts);
+    if lines.iter().all(hears_prompts) {
         let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
         let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));
         let hint = format!("sluice setup {} --hooks", agent.name());
@@ -125,6 +126,9 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     if !same {
         return fail(format!("the hook starts `{}`, which is not this program", parts.program));
     }
+    if parts.hears == Hears::Prompts {
+        return vec![task_key(agent, &parts)];
+    }
     let whole = input(agent);
     let half = whole.get(..whole.len() / 2).unwrap_or_default();
     let nowhere = Line { url: "http://127.0.0.1:9".into(), ..parts.clone() };
@@ -167,6 +171,16 @@ fn reached(parts: &Line) -> Finding {
                 .hint(failure.hint.unwrap_or_else(|| "start it: sluice serve; then run this again".to_owned()))
         }
     }
+}
+
+/// Whether the hook that hears prompts has its key. Without it the gate asks about more, and nothing stops.
+fn task_key(agent: Agent, line: &Line) -> Finding {
+    if Path::new(&line.key).is_file() {
+        return Finding::new("hook", State::Ok, "what you type is stated to the gate with a task key");
+    }
+    let text = format!("the task key is not at `{}`: nothing counts as asked for", line.key);
+    let hint = format!("sluice setup {} --hooks --task-key-file FILE", agent.name());
+    Finding::new("hook", State::Warn, text).hint(hint)
 }
 
 fn attempt(agent: Agent, way: &str, input: &str, line: (&str, &Path)) -> Finding {

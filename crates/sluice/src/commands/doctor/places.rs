@@ -57,6 +57,34 @@ pub(super) fn permissions(config: &Config) -> Vec<Finding> {
     findings
 }
 
+/// Whether one user can read both an agent's key and the operator's token: an agent that runs as that user can approve
+/// its own writes.
+pub(super) fn keys_apart(config: &Config) -> Option<Finding> {
+    let can_read = |path: &Path| fs::File::open(path).is_ok();
+    let token = config.data.join("operator.token");
+    if !can_read(&token) {
+        return None;
+    }
+    let folder = config.data.join("agents");
+    let keys = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_key = |path: &PathBuf| path.extension().is_some_and(|end| end == "key");
+    let mut keys: Vec<PathBuf> = keys.filter(is_key).filter(|path| can_read(path)).collect();
+    keys.extend(named_key().filter(|path| can_read(path)));
+    keys.sort();
+    let key = keys.first()?;
+    let message = format!("you can read both {} and {}", key.display(), token.display());
+    Some(
+        Finding::new("credentials", State::Warn, message).hint(
+            "an agent that runs as you can approve its own writes: run it as another user, and move its key there",
+        ),
+    )
+}
+
+/// The agent's key that this environment names.
+fn named_key() -> Option<PathBuf> {
+    std::env::var_os("SLUICE_AGENT_KEY_FILE").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 const KEY_HINT: &str = "docs/vault.md says where a root key can come from";
 
 /// Where the root key of the vault comes from, and whether it can be had.

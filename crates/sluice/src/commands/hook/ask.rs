@@ -63,7 +63,7 @@ pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> 
             Ok(answer) => answer,
             Err(failure) => match (refused(&failure), &place) {
                 (Some("identity.session"), Some(place)) => {
-                    session = Some(open(&client, agent, place)?);
+                    session = Some(open(&client, agent, place, None)?);
                     continue;
                 }
                 (Some("call.possible_duplicate"), _) if !again => {
@@ -135,7 +135,7 @@ fn open_twin(client: &Client, failure: &Failure) -> Result<Option<Value>, Failur
 }
 
 /// The stable code of a problem, if the gateway said one.
-fn refused(failure: &Failure) -> Option<&str> {
+pub(super) fn refused(failure: &Failure) -> Option<&str> {
     failure.problem.as_ref().map(|problem| text(problem, "code"))
 }
 
@@ -146,7 +146,7 @@ fn words(failure: &Failure) -> String {
 }
 
 /// Where it is written down which session of the gateway stands for one of the client's.
-fn place(client: &Client, agent: Agent, session: &str) -> Result<PathBuf, Failure> {
+pub(super) fn place(client: &Client, agent: Agent, session: &str) -> Result<PathBuf, Failure> {
     let base = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
         (Some(state), _) => PathBuf::from(state),
         (None, Some(home)) => PathBuf::from(home).join(".local/state"),
@@ -165,12 +165,17 @@ fn place(client: &Client, agent: Agent, session: &str) -> Result<PathBuf, Failur
 fn session_at(client: &Client, agent: Agent, place: &Path) -> Result<String, Failure> {
     match fs::read_to_string(place) {
         Ok(session) if session.trim().parse::<sluice_core::ids::SessionId>().is_ok() => Ok(session.trim().to_owned()),
-        Ok(_) | Err(_) => open(client, agent, place),
+        Ok(_) | Err(_) => open(client, agent, place, None),
     }
 }
 
-fn open(client: &Client, agent: Agent, place: &Path) -> Result<String, Failure> {
-    let opened = client.ask(&Ask::post("/v1/sessions").body(json!({"client": agent.name()})))?;
+/// Opens a session and writes down which it is; with the user's task, where the client holds a task key.
+pub(super) fn open(client: &Client, agent: Agent, place: &Path, task: Option<&str>) -> Result<String, Failure> {
+    let body = match task {
+        Some(task) => json!({"client": agent.name(), "task": task}),
+        None => json!({"client": agent.name()}),
+    };
+    let opened = client.ask(&Ask::post("/v1/sessions").body(body))?;
     let session = text(&opened, "session_id").to_owned();
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;

@@ -109,6 +109,24 @@ fn tool(agent: Agent, event: &str, name: &str, said: &Value, home: Option<PathBu
     }
 }
 
+/// What the user typed, and in which session of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Prompt {
+    pub(super) session: String,
+    pub(super) text: String,
+}
+
+/// The prompt a client tells of, if that is what its input is.
+pub(super) fn prompt(agent: Agent, text: &str) -> Option<Prompt> {
+    if !matches!(agent, Agent::ClaudeCode | Agent::Codex) {
+        return None;
+    }
+    let said: Value = serde_json::from_str(text).ok()?;
+    let word = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    let is_prompt = word("hook_event_name").as_deref() == Some("UserPromptSubmit");
+    is_prompt.then(|| Some(Prompt { session: word("session_id")?, text: word("prompt")? })).flatten()
+}
+
 /// Reads what a client says.
 pub(super) fn asked(agent: Agent, text: &str, home: Option<PathBuf>) -> Result<Asked, String> {
     let said: Value = serde_json::from_str(text).map_err(|_| "the hook's input is not JSON".to_owned())?;
@@ -245,6 +263,22 @@ mod tests {
         let request = CLAUDE.replace("PreToolUse", "PermissionRequest");
         let deny = r#"{"hookSpecificOutput":{"decision":{"behavior":"deny","message":"no"},"hookEventName":"PermissionRequest"}}"#;
         assert_eq!(said(Agent::ClaudeCode, &request, no()), line(deny));
+    }
+
+    #[test]
+    fn a_prompt_is_read_from_the_event_of_prompts_and_no_other() {
+        let input = r#"{"session_id":"9b1","cwd":"/srv","hook_event_name":"UserPromptSubmit","prompt":"mail ana@b.c"}"#;
+        let wanted = Prompt { session: "9b1".into(), text: "mail ana@b.c".into() };
+        for agent in [Agent::ClaudeCode, Agent::Codex] {
+            assert_eq!(prompt(agent, input), Some(wanted.clone()));
+            for other in ["PreToolUse", "PermissionRequest", "UserPromptSubmitted"] {
+                assert_eq!(prompt(agent, &input.replace("UserPromptSubmit", other)), None, "{other}");
+            }
+            assert_eq!(prompt(agent, &input.replace("\"prompt\"", "\"other\"")), None);
+        }
+        assert_eq!((prompt(Agent::Gemini, input), prompt(Agent::Cursor, input)), (None, None));
+        // Without a session or a text it is no prompt, and no tool either: it stops.
+        assert!(asked(Agent::ClaudeCode, &input.replace("prompt\"", "other\"")).is_err());
     }
 
     #[test]

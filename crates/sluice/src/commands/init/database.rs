@@ -1,4 +1,4 @@
-//! The database of a new gateway: the first agent, its key, and the operator's token.
+//! The database of a new gateway: the first agent, its key and task key, and the operator's token.
 //!
 //! Promise: only hashes of keys go in, and all of it is on record.
 
@@ -10,6 +10,7 @@ use sluice_core::{Actor, AgentName, NodeName, PersonName};
 use sluice_gateway::keys::Token;
 use sluice_store::{KeyKind, NewKey, Role, Store, StoreError};
 
+use super::Made;
 use crate::failure::{Exit, Failure, io_words};
 use crate::system::{SystemClock, SystemIds};
 
@@ -26,12 +27,7 @@ pub(super) enum Place<'a> {
 }
 
 /// Makes the database: a new file, or the tables of an empty PostgreSQL database.
-pub(super) fn found(
-    place: Place<'_>,
-    node: &NodeName,
-    (agent, agent_key): (&AgentName, &Token),
-    operator_token: &Token,
-) -> Result<(), Failure> {
+pub(super) fn found(place: Place<'_>, node: &NodeName, agent: &AgentName, made: &Made) -> Result<(), Failure> {
     let person = PersonName::new(FIRST_PERSON).map_err(|why| Failure::new(Exit::Failed, why.to_string()))?;
     let by = Actor::Operator(person.clone());
     let store = match place {
@@ -57,12 +53,13 @@ pub(super) fn found(
             .why("it has an administrator; nothing was made")
             .hint("to add a node, copy sluice.yaml and data/database.url and give it another `node:` name"));
     }
-    let made = runtime.block_on(async {
-        store.issue_key(key(KeyKind::Operator(person, Role::Admin), operator_token)).await?;
+    let founded = runtime.block_on(async {
+        store.issue_key(key(KeyKind::Operator(person, Role::Admin), &made.operator)).await?;
         store.add_agent(agent.clone(), "made by sluice init".into(), by.clone()).await?;
-        store.issue_key(key(KeyKind::Agent(agent.clone()), agent_key)).await
+        store.issue_key(key(KeyKind::Task(agent.clone()), &made.task)).await?;
+        store.issue_key(key(KeyKind::Agent(agent.clone()), &made.agent)).await
     });
-    made.map(drop).map_err(of_store)
+    founded.map(drop).map_err(of_store)
 }
 
 fn of_store(error: StoreError) -> Failure {

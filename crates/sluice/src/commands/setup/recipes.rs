@@ -14,6 +14,8 @@ pub(crate) const NAME: &str = "sluice";
 const ALL_TOOLS: &str = "mcp__sluice__*";
 /// How long a client waits for a hook, in seconds; the hook itself gives up before.
 const HOOK_SECONDS: u64 = 600;
+/// How long a client waits until the gate knows what the user typed, in seconds.
+const PROMPT_SECONDS: u64 = 30;
 
 /// Where everything is.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Place {
     pub(super) program: String,
     pub(super) url: String,
     pub(super) key: String,
+    /// File with the task key, for the hook that hears prompts and nothing else.
+    pub(super) task_key: Option<String>,
 }
 
 /// One change of one file.
@@ -127,7 +131,8 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
             if hooks {
                 put(settings.clone(), Edit::Pull(allowed, ALL_TOOLS));
                 // Everything, so that a tool of tomorrow is asked about; the hook lets known reads pass.
-                put(settings, Edit::Push(&["hooks", "PreToolUse"], place.claude_hook("*"), HOOK));
+                put(settings.clone(), Edit::Push(&["hooks", "PreToolUse"], place.claude_hook("*"), HOOK));
+                put(settings, place.claude_prompt());
             } else {
                 put(settings, Edit::Push(allowed, json!(ALL_TOOLS), ALL_TOOLS));
             }
@@ -180,7 +185,26 @@ impl Place {
     }
 
     fn hook(&self, client: &str) -> String {
-        Line { url: self.url.clone(), key: self.key.clone(), program: self.program.clone() }.text(client)
+        let (url, key, program) = (self.url.clone(), self.key.clone(), self.program.clone());
+        Line { url, key, program, hears: Hears::Tools }.text(client)
+    }
+
+    /// The hook that hears what the user types. It alone is given the task key.
+    fn prompt_hook(&self, client: &str) -> Option<String> {
+        let (url, program) = (self.url.clone(), self.program.clone());
+        let key = self.task_key.clone()?;
+        Some(Line { url, key, program, hears: Hears::Prompts }.text(client))
+    }
+
+    fn claude_prompt(&self) -> Edit {
+        const PATH: &[&str] = &["hooks", "UserPromptSubmit"];
+        match self.prompt_hook("claude-code") {
+            Some(line) => {
+                let hook = json!({"type": "command", "command": line, "timeout": PROMPT_SECONDS});
+                Edit::Push(PATH, json!({"hooks": [hook]}), HOOK)
+            }
+            None => Edit::Pull(PATH, HOOK),
+        }
     }
 
     fn claude_hook(&self, matcher: &str) -> Value {
@@ -207,6 +231,12 @@ impl Place {
                 "\n[[hooks.PreToolUse]]\nmatcher = \".*\"\n\n[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = {}\ntimeout = {HOOK_SECONDS}\n",
                 text(&self.hook("codex"))
             );
+            if let Some(line) = self.prompt_hook("codex") {
+                block += &format!(
+                    "\n[[hooks.UserPromptSubmit]]\n\n[[hooks.UserPromptSubmit.hooks]]\ntype = \"command\"\ncommand = {}\ntimeout = {PROMPT_SECONDS}\n",
+                    text(&line)
+                );
+            }
         }
         block
     }
@@ -218,22 +248,50 @@ pub(crate) struct Line {
     pub(crate) url: String,
     pub(crate) key: String,
     pub(crate) program: String,
+    pub(crate) hears: Hears,
+}
+
+/// What a hook hears of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// Tools, with the agent's key.
+    Tools,
+    /// What the user types, with the task key.
+    Prompts,
+}
+
+impl Hears {
+    const ALL: [Self; 2] = [Self::Tools, Self::Prompts];
+
+    /// The variable that names the file with its key.
+    const fn variable(self) -> &'static str {
+        match self {
+            Self::Tools => "SLUICE_AGENT_KEY_FILE",
+            Self::Prompts => "SLUICE_TASK_KEY_FILE",
+        }
+    }
 }
 
 impl Line {
     /// As it is written. The mark stands at its end, whatever the program's file is called.
     pub(crate) fn text(&self, client: &str) -> String {
         let (program, url, key) = (quoted(&self.program), quoted(&self.url), quoted(&self.key));
-        format!("SLUICE_URL={url} SLUICE_AGENT_KEY_FILE={key} {program} hook {client} {HOOK}{client}")
+        let variable = self.hears.variable();
+        format!("SLUICE_URL={url} {variable}={key} {program} hook {client} {HOOK}{client}")
     }
 
     /// Its parts, if it is exactly as we write it.
     pub(crate) fn read(line: &str, client: &str) -> Option<Self> {
         let rest = line.strip_prefix("SLUICE_URL=")?;
         let (url, rest) = word(rest)?;
-        let (key, rest) = word(rest.strip_prefix(" SLUICE_AGENT_KEY_FILE=")?)?;
+        let rest = rest.strip_prefix(' ')?;
+        let named = Hears::ALL
+            .into_iter()
+            .find_map(|hears| Some((hears, rest.strip_prefix(hears.variable())?.strip_prefix('=')?)));
+        let (hears, rest) = named?;
+        let (key, rest) = word(rest)?;
         let (program, _) = word(rest.strip_prefix(' ')?)?;
-        let read = Self { url, key, program };
+        let read = Self { url, key, program, hears };
         // SECURITY: what is run later is what was understood here, and nothing behind it.
         (read.text(client) == line).then_some(read)
     }
@@ -296,6 +354,7 @@ mod tests {
             program: "/usr/local/bin/sluice".into(),
             url: "http://127.0.0.1:7420".into(),
             key: "/home/u/it's.key".into(),
+            task_key: Some("/home/u/it's.task".into()),
         }
     }
 
@@ -326,6 +385,24 @@ mod tests {
             line.replace("codex", "cursor"),
         ] {
             assert_eq!(Line::read(&other, "codex"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_task_key_is_given_to_the_hook_that_hears_prompts_and_to_nothing_else() {
+        for (client, name) in [(For::ClaudeCode, "claude-code"), (For::Codex, "codex")] {
+            let text = |place: &Place| -> String {
+                of(client, true, Scope::Project, place).iter().map(|change| change.edit.apply("").unwrap()).collect()
+            };
+            let whole = text(&place());
+            assert!(whole.contains("UserPromptSubmit"), "{whole}");
+            assert_eq!(whole.matches("SLUICE_TASK_KEY_FILE").count(), 1, "{whole}");
+            let line = place().prompt_hook(name).unwrap();
+            assert!(!line.contains("SLUICE_AGENT_KEY"), "{line}");
+            let read = Line::read(&line, name).unwrap();
+            assert_eq!((read.hears, read.key.as_str()), (Hears::Prompts, "/home/u/it's.task"));
+            let without = text(&Place { task_key: None, ..place() });
+            assert!(!without.contains("UserPromptSubmit") && !without.contains("TASK_KEY"), "{without}");
         }
     }
 

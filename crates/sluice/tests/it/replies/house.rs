@@ -105,7 +105,7 @@ impl House {
         let text = format!(
             "node: test\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
              disk: {{low: 1MB/0%, stop: 1MB/0%}}\nfilesystem: {{roots: [{{path: work, agents: all}}]}}\nbatch: {{services: {{filesystem: \"off\"}}}}\n\
-             approvals: {{people: [{{name: ana, email: {ana}}}{}], remind_after: 0s, email_ceiling: {}, prompts_per_hour: 1000}}\n\
+             approvals: {{people: [{{name: ana, email: {ana}}}{}], remind_after: 0s, email_ceiling: {}, prompts_per_hour: 1000, prompts_per_agent: 1000}}\n\
              email: {{smtp_host: localhost, smtp_port: {}, smtp_user: gate@example.test, smtp_password_file: smtp, \
              from: gate@example.test, reply_to: {replies}, imap_host: localhost, imap_port: {port}, \
              imap_secret: replies, ca_file: {}, dns: [\"{}\"], {}}}\n",

@@ -1,8 +1,8 @@
 //! Sessions: opened, tainted, cleared by people, ended.
 
 use sluice_core::AgentName;
-use sluice_core::ids::SessionId;
-use sluice_store::Session;
+use sluice_core::ids::{KeyId, SessionId};
+use sluice_store::{LONGEST_TASK, Session, StatedTask, TaskSource};
 use sluice_testkit::World;
 use sluice_testkit::world::ana;
 
@@ -14,8 +14,13 @@ const TASK: &str = "find out what Li earns";
 fn open(world: &World) -> SessionId {
     let id = SessionId::mint(world.ids.as_ref());
     let clerk = AgentName::new("clerk").unwrap();
-    world.wait(world.store.open_session(id, clerk, Some("editor 1.2".into()), Some(TASK.into()))).unwrap();
+    let task = Some(stated(TASK));
+    world.wait(world.store.open_session(id, clerk, Some("editor 1.2".into()), task)).unwrap();
     id
+}
+
+fn stated(text: &str) -> StatedTask {
+    StatedTask { text: text.into(), by: TaskSource::Key(KeyId::from_bits(5)) }
 }
 
 fn session(world: &World, id: SessionId) -> Session {
@@ -39,6 +44,34 @@ fn a_session_is_kept_and_its_task_is_not_on_record() {
         assert_eq!(opened.fact.detail["task_bytes"], TASK.len().to_string());
         assert!(!format!("{opened:?} {found:?}").contains("Li earns"));
         world
+    });
+}
+
+#[test]
+fn further_prompts_join_the_task_and_only_those_who_may_state_them() {
+    everywhere(|world| {
+        let id = open(world);
+        let clerk = || Some(AgentName::new("clerk").unwrap());
+        let state = |agent, task| world.wait(world.store.state_task(id, agent, task));
+        let strange = Some(AgentName::new("scout").unwrap());
+        assert_eq!(code(state(strange, stated("mail eve@x.example"))), "store.not_found");
+        let own = StatedTask { text: "mail eve@x.example".into(), by: TaskSource::Operator(agent("clerk")) };
+        assert_eq!(code(state(clerk(), own)), "approval.not_an_approver", "an agent never states its own");
+        assert_eq!(session(world, id).task.as_deref(), Some(TASK));
+        state(clerk(), stated("and mail ana@x.example")).unwrap();
+        let by_operator = StatedTask { text: "thanks".into(), by: TaskSource::Operator(operator()) };
+        state(None, by_operator).unwrap();
+        let whole = format!("{TASK}\n\nand mail ana@x.example\n\nthanks");
+        assert_eq!(session(world, id).task, Some(whole));
+        let long = "x".repeat(LONGEST_TASK - 1);
+        state(clerk(), stated(&long)).unwrap();
+        assert_eq!(session(world, id).task, Some(long), "nothing is cut in its middle");
+        let facts: Vec<_> = checker::entries(world).into_iter().filter(|e| e.fact.kind == "session.tasked").collect();
+        let by: Vec<&str> = facts.iter().map(|entry| entry.fact.detail["task_by"].as_str()).collect();
+        assert_eq!(by[0], format!("task:{}", KeyId::from_bits(5)));
+        assert_eq!((by[1], by.len()), (operator().to_string().as_str(), 3));
+        world.wait(world.store.end_session(id, operator())).unwrap();
+        assert_eq!(code(state(clerk(), stated("more"))), "store.not_found", "it is over");
     });
 }
 

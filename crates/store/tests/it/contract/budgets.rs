@@ -1,0 +1,218 @@
+//! Budgets and the flood guard of checks: counted with the admission, for a day, on every engine.
+
+use sluice_core::approval::Answer;
+use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
+use sluice_core::batch::Window;
+use sluice_core::budget::{Budget, BudgetLimits, DAY};
+use sluice_core::ids::{AllowanceId, RuleId};
+use sluice_core::policy::Origin;
+use sluice_core::target::Traced;
+use sluice_core::{AgentName, Span, Tier};
+use sluice_store::{Admission, Admitted, Decision, Ruling, StoreError};
+use sluice_testkit::World;
+use sluice_testkit::world::decision;
+
+use crate::checker;
+use crate::engines::{across_restarts, asked, everywhere, question, service, with_two_nodes};
+
+const PER_ACCOUNT: BudgetLimits = BudgetLimits { account: Some(10), gateway: None, new_targets: None };
+const PER_GATEWAY: BudgetLimits = BudgetLimits { account: None, gateway: Some(3), new_targets: None };
+const NEW_TARGETS: BudgetLimits = BudgetLimits { account: None, gateway: None, new_targets: Some(2) };
+
+fn admit(world: &World, agent: &str, text: &str, budgets: BudgetLimits) -> Admitted {
+    world.admit(Admission { budgets, ..world.mail(agent, text) })
+}
+
+fn is_held(admitted: &Admitted) -> bool {
+    match admitted {
+        Admitted::Held { .. } => true,
+        Admitted::Awaiting { batch, .. } => {
+            assert!(!batch, "the budget asks, not the batch window");
+            false
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Why people were asked, as the record says it.
+fn reasons(world: &World) -> Vec<String> {
+    let asked = checker::entries(world).into_iter().filter(|entry| entry.fact.kind == "approval.pending");
+    asked.filter_map(|entry| entry.fact.code).collect()
+}
+
+#[test]
+fn a_drip_below_the_batch_window_ends_in_a_question_within_a_day() {
+    across_restarts(|place| {
+        let mut world = place.open("gw-1");
+        let mut went = Vec::new();
+        // One mail every twenty minutes for two days: never more than one in any batch window.
+        for n in 0..144_u32 {
+            let admitted = admit(&world, "clerk", &format!("drip {n}"), PER_ACCOUNT);
+            if is_held(&admitted) {
+                went.push(world.now());
+            }
+            if n == 5 {
+                drop(world);
+                world = place.open("gw-1");
+            }
+            if n == 11 {
+                assert_eq!(went.len(), 10, "a restart forgets nothing");
+            }
+            world.clock.advance(Span::from_mins(20));
+        }
+        assert!((20..=30).contains(&went.len()), "what is older than a day is forgotten: {}", went.len());
+        for first in &went {
+            let within = went.iter().filter(|at| (*first..=*first + DAY).contains(*at)).count();
+            assert!(within <= 10, "{within} within a day");
+        }
+        assert!(reasons(&world).iter().all(|reason| reason == Budget::Account.code()), "{:?}", reasons(&world));
+        world
+    });
+}
+
+#[test]
+fn a_budget_weighs_writes_counts_each_service_apart_and_shows_what_is_used() {
+    everywhere(|world| {
+        let heavy = |text: &str, weight: u32| {
+            let window = Window { limit: 1_000, ..Window::default() };
+            is_held(&world.admit(Admission { budgets: PER_ACCOUNT, weight, window, ..world.mail("clerk", text) }))
+        };
+        assert!(heavy("nine", 9));
+        assert!(!heavy("two", 2), "nine and two are more than ten");
+        assert!(heavy("one", 1), "what was asked about is not counted");
+        assert!(!heavy("another", 1));
+        let elsewhere = Admission { service: service("calendar"), ..world.mail("clerk", "elsewhere") };
+        assert!(is_held(&world.admit(Admission { budgets: PER_ACCOUNT, ..elsewhere })));
+        assert!(is_held(&admit(world, "scout", "mine", PER_ACCOUNT)), "another agent has a budget of its own");
+        let used = world.wait(world.store.budgets_in_use(world.now())).unwrap();
+        let used: Vec<_> = used
+            .iter()
+            .map(|one| (one.budget, one.agent.as_ref().map(AgentName::as_str), one.service.as_deref(), one.used))
+            .collect();
+        assert_eq!(
+            used,
+            [
+                (Budget::Gateway, None, None, 0),
+                (Budget::Account, Some("clerk"), Some("calendar"), 1),
+                (Budget::Account, Some("clerk"), Some("email"), 10),
+                (Budget::Account, Some("scout"), Some("email"), 1),
+            ]
+        );
+        let tomorrow = world.now() + Span::from_hours(25);
+        assert_eq!(
+            world.wait(world.store.budgets_in_use(tomorrow)).unwrap().len(),
+            1,
+            "only the gateway's, with nothing"
+        );
+    });
+}
+
+#[test]
+fn the_budget_of_the_gateway_is_one_for_all_agents() {
+    everywhere(|world| {
+        for (n, agent) in ["clerk", "scout", "clerk"].into_iter().enumerate() {
+            assert!(is_held(&admit(world, agent, &format!("{n}"), PER_GATEWAY)));
+        }
+        for agent in ["clerk", "scout", "porter"] {
+            assert!(!is_held(&admit(world, agent, "one more", PER_GATEWAY)), "{agent}");
+        }
+        assert_eq!(reasons(world), [Budget::Gateway.code(); 3]);
+        world.clock.advance(Span::from_hours(25));
+        assert!(is_held(&admit(world, "porter", "tomorrow", PER_GATEWAY)));
+    });
+}
+
+#[test]
+fn the_budget_of_the_gateway_is_one_for_all_nodes() {
+    with_two_nodes(|one, two| {
+        assert!(is_held(&admit(one, "clerk", "a", PER_GATEWAY)));
+        assert!(is_held(&admit(two, "scout", "b", PER_GATEWAY)));
+        assert!(is_held(&admit(one, "scout", "c", PER_GATEWAY)));
+        assert!(!is_held(&admit(two, "clerk", "d", PER_GATEWAY)));
+    });
+}
+
+#[test]
+fn new_targets_are_counted_once_each_and_known_ones_never() {
+    everywhere(|world| {
+        let send = |text: &str, targets: &[(&str, Origin)]| {
+            let traced = |(print, origin): &(&str, Origin)| Traced {
+                argument: "to".into(),
+                value: "li@x.example".into(),
+                origin: *origin,
+                source: None,
+                print: Some((*print).into()),
+            };
+            let targets = targets.iter().map(traced).collect();
+            is_held(&world.admit(Admission { budgets: NEW_TARGETS, targets, ..world.mail("clerk", text) }))
+        };
+        assert!(send("1", &[("aa", Origin::New)]));
+        assert!(
+            send("2", &[("aa", Origin::New), ("kk", Origin::Known), ("qq", Origin::Asked)]),
+            "aa is counted already"
+        );
+        assert!(!send("3", &[("bb", Origin::Seen), ("cc", Origin::New)]), "two more are one too many");
+        assert!(send("4", &[("bb", Origin::Seen)]));
+        world.clock.advance(Span::from_mins(11));
+        assert!(!send("5", &[("cc", Origin::New)]));
+        assert!(send("6", &[("aa", Origin::New), ("bb", Origin::New)]), "both were reached today");
+        assert!(send("7", &[("kk", Origin::Known)]));
+        assert_eq!(reasons(world), [Budget::NewTargets.code(); 2]);
+    });
+}
+
+#[test]
+fn no_standing_approval_answers_an_exceeded_budget() {
+    everywhere(|world| {
+        let allowance = Allowance {
+            id: AllowanceId::mint(world.ids.as_ref()),
+            scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+            asker: Asker::Agent(AgentName::new("clerk").unwrap()),
+            covers: Covers::Capability("custom:mail".parse().unwrap()),
+            bounds: Bounds { expires_at: Some(world.now() + Span::from_hours(24)), uses_left: None, domains: None },
+            given_at: world.now(),
+            standing: Standing::Active,
+        };
+        let (_, approval) = asked(world, "clerk", "may I");
+        let ruling = Ruling::Allow { answer: Answer::Always, note: None };
+        let given = Decision { allowance: Some(allowance.clone()), ..decision(approval, ruling) };
+        world.wait(world.store.decide(given)).unwrap();
+        let send = |text: &str| {
+            let mail = Admission { allowance: Some(allowance.id), ..question(world, "clerk", text) };
+            is_held(&world.admit(Admission { budgets: PER_GATEWAY, ..mail }))
+        };
+        assert!(send("1") && send("2") && send("3"));
+        assert!(!send("4"));
+    });
+}
+
+#[test]
+fn a_check_counts_in_no_window_of_writes_and_a_flood_of_questions_is_refused_with_a_time() {
+    everywhere(|world| {
+        let checks = Some(Window { limit: 8, span: Span::from_mins(10) });
+        let check = |text: &str| {
+            let mail = world.mail("clerk", text);
+            world.wait(world.store.admit(Admission { checks, tier: Tier::ApprovalRequired, ..mail }))
+        };
+        for n in 0..8 {
+            assert!(!is_held(&check(&format!("check {n}")).unwrap()));
+        }
+        let clerk = || AgentName::new("clerk").unwrap();
+        let (email, window) = (service("email"), Window::default());
+        let used = world.wait(world.store.batch_used(clerk(), &email, &window, world.now())).unwrap();
+        assert_eq!(used, 0, "checks are no writes");
+        match check("one too many") {
+            Err(StoreError::CheckFlood { after }) => {
+                assert!(after > Span::ZERO && after <= Span::from_mins(11), "{after}");
+            }
+            other => panic!("{other:?}"),
+        }
+        for n in 0..5 {
+            assert!(is_held(&world.admit(world.mail("clerk", &format!("write {n}")))), "writes go on");
+        }
+        let other = Admission { checks, tier: Tier::ApprovalRequired, ..world.mail("scout", "mine") };
+        assert!(!is_held(&world.admit(other)), "another agent asks as before");
+        world.clock.advance(Span::from_mins(11));
+        assert!(!is_held(&check("later").unwrap()));
+    });
+}
