@@ -10,6 +10,8 @@ pub(crate) mod hold;
 pub mod identity;
 pub mod leak;
 pub mod origin;
+pub(crate) mod own_files;
+pub(crate) mod observe;
 pub mod policy;
 pub(crate) mod read;
 pub mod refused;
