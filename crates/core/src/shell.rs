@@ -160,7 +160,8 @@ impl Script {
     /// Whether, as far as the words say, everything it runs stays on this machine.
     #[must_use]
     pub fn stays_in_house(&self) -> bool {
-        let connects = |one: &Redirect| one.target.text.starts_with("/dev/tcp") || one.target.text.starts_with("/dev/udp");
+        let connects =
+            |one: &Redirect| one.target.text.starts_with("/dev/tcp") || one.target.text.starts_with("/dev/udp");
         !self.commands.iter().any(programs::may_leave) && !self.redirects.iter().any(connects)
     }
 
@@ -171,9 +172,13 @@ impl Script {
         let mut add = |word: &Word, bases: &Bases| {
             let value = word.text.find('=').map(|at| at + 1).or_else(|| word.text.find('/').filter(|at| *at > 0));
             for text in [Some(word.text.clone()), value.map(|at| word.tail(at).text)].into_iter().flatten() {
-                found.extend(bases.folders.iter().filter(|base| !base.text.is_empty()).map(|base| {
-                    format!("{}/{text}", base.text)
-                }));
+                found.extend(
+                    bases
+                        .folders
+                        .iter()
+                        .filter(|base| !base.text.is_empty())
+                        .map(|base| format!("{}/{text}", base.text)),
+                );
                 found.push(text);
             }
         };

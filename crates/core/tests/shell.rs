@@ -12,9 +12,50 @@ use std::process::{Command, Stdio};
 use sluice_core::shell::Script;
 
 const PIECES: [&str; 44] = [
-    "aa", "bb", "cc", "aa", "bb", " ", " ", " ", " ", ";", "&&", "||", "|", "\n", "\"", "'", "\\", "$(", ")", "(", "`",
-    "{ ", "; }", "#", "<<x\n", "\nx\n", "> f", "2>&1", "$v", "v=bb", "*", "?", "sh -c ", "eval ", "env ", "xargs ",
-    "if aa; then ", "; fi", "for v in cc; do ", "; done", "${v}", "bb() ", "~", "!",
+    "aa",
+    "bb",
+    "cc",
+    "aa",
+    "bb",
+    " ",
+    " ",
+    " ",
+    " ",
+    ";",
+    "&&",
+    "||",
+    "|",
+    "\n",
+    "\"",
+    "'",
+    "\\",
+    "$(",
+    ")",
+    "(",
+    "`",
+    "{ ",
+    "; }",
+    "#",
+    "<<x\n",
+    "\nx\n",
+    "> f",
+    "2>&1",
+    "$v",
+    "v=bb",
+    "*",
+    "?",
+    "sh -c ",
+    "eval ",
+    "env ",
+    "xargs ",
+    "if aa; then ",
+    "; fi",
+    "for v in cc; do ",
+    "; done",
+    "${v}",
+    "bb() ",
+    "~",
+    "!",
 ];
 
 /// A repeatable source of numbers.
@@ -89,8 +130,10 @@ fn no_shell_runs_a_program_that_the_reader_of_its_text_did_not_name() {
     let place = std::env::temp_dir().join(format!("sluice-shell-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
     let programs = stage(&place);
-    let shells: Vec<&str> =
-        ["/bin/sh", "/bin/bash", "/bin/zsh", "/bin/dash"].into_iter().filter(|shell| Path::new(shell).exists()).collect();
+    let shells: Vec<&str> = ["/bin/sh", "/bin/bash", "/bin/zsh", "/bin/dash"]
+        .into_iter()
+        .filter(|shell| Path::new(shell).exists())
+        .collect();
     assert!(!shells.is_empty(), "there is no shell to compare with");
     let mut dice = Dice(18);
     let (mut understood, mut ran) = (0, 0);

@@ -8,7 +8,9 @@ use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
 use crate::rooms::schema::Checked;
-use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, own_files, policy, read, repeat, schema};
+use crate::rooms::{
+    approval, audit, brake, check, hold, identity, leak, origin, own_files, policy, read, repeat, schema,
+};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;

@@ -22,8 +22,19 @@ const BESIDE: [&str; 3] = ["sluice.yaml", "data", "policies"];
 const CLIENT: [&str; 3] = [".config/sluice", ".local/state/sluice", ".local/share/sluice"];
 /// Arguments that are text to write or to look for, and no paths.
 const TEXT: [&str; 13] = [
-    "content", "contents", "new_string", "old_string", "new_source", "body", "text", "message", "prompt", "query",
-    "description", "instructions", "explanation",
+    "content",
+    "contents",
+    "new_string",
+    "old_string",
+    "new_source",
+    "body",
+    "text",
+    "message",
+    "prompt",
+    "query",
+    "description",
+    "instructions",
+    "explanation",
 ];
 /// Longest text that is taken for a path, and longest that is read as a command.
 const PATH: usize = 4096;
@@ -70,7 +81,12 @@ impl OwnFiles {
                 return;
             }
             let is_command = matches!(key, Some("command" | "cmd" | "script" | "input")) || text.contains(' ');
-            let pieces = if is_command && text.len() <= COMMAND { possible_paths(text) } else { Vec::new() };
+            let pieces = match patched(text) {
+                // What a patch writes into files is text; what it names are files.
+                Some(files) => files,
+                None if is_command && text.len() <= COMMAND => possible_paths(text),
+                None => Vec::new(),
+            };
             let whole = (text.len() <= PATH && !text.contains('\n')).then(|| text.to_owned());
             let mut all = whole.iter().chain(&pieces).enumerate();
             found = all.find_map(|(n, piece)| self.hit(piece, folder, n < LOOKED_UP));
@@ -90,7 +106,7 @@ impl OwnFiles {
         };
         let is_own = |path: &Path| {
             self.folders.iter().any(|own| path.starts_with(own) || fits(path, own))
-                || path.file_name().and_then(|name| name.to_str()).is_some_and(|name| NAMES.contains(&name))
+                || (piece.contains('/') && path.file_name().is_some_and(|name| NAMES.iter().any(|own| name == *own)))
                 || self.homes.iter().any(|home| CLIENT.iter().any(|own| path.starts_with(home.join(own))))
         };
         paths.iter().find_map(|path| {
@@ -102,6 +118,14 @@ impl OwnFiles {
             (is_own(&really) || is_marked(&really) || is_marked(&lexical)).then_some(really)
         })
     }
+}
+
+/// The files that a patch names, if the text is one.
+fn patched(text: &str) -> Option<Vec<String>> {
+    let starts = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
+    let named =
+        |line: &str| starts.iter().find_map(|start| line.strip_prefix(start)).map(|file| file.trim().to_owned());
+    text.trim_start().starts_with("*** Begin Patch").then(|| text.lines().filter_map(named).collect())
 }
 
 /// The home folder a path lies in.
@@ -250,6 +274,8 @@ mod tests {
             json!({"path": "notes.md", "content": format!("the token lies in {gate}/data/operator.token")}),
             json!({"command": format!("ls {gate}x/data")}),
             json!({"command": "cat *.rs"}),
+            json!({"command": "grep -rn operator.token src"}),
+            json!({"input": format!("*** Begin Patch\n*** Update File: src/a.rs\n+// {gate}/data/operator.token\n")}),
             json!({"n": 1}),
         ] {
             assert_eq!(known.named_in(&arguments, Some(app)), None, "{arguments}");

@@ -7,9 +7,9 @@ use sluice_core::audit::{Entry, Fact};
 use sluice_core::{Action, Actor, AgentName, CallId, CapabilityName, Digest, Tier, Timestamp};
 
 use crate::Store;
+use crate::ahead::Ahead;
 use crate::audit;
 use crate::counters;
-use crate::ahead::Ahead;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::refusals;

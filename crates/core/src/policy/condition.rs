@@ -235,7 +235,9 @@ impl fmt::Display for Condition {
         write!(f, "{}: ", self.key())?;
         match self {
             Self::PathPrefix { prefixes, .. } => f.write_str(&join(prefixes.listed.iter().map(|p| &**p))),
-            Self::NamedPath(globs) | Self::WrittenPath(globs) | Self::PathGlob { globs, .. } => f.write_str(&join(globs.iter().map(|glob| &*glob.text))),
+            Self::NamedPath(globs) | Self::WrittenPath(globs) | Self::PathGlob { globs, .. } => {
+                f.write_str(&join(globs.iter().map(|glob| &*glob.text)))
+            }
             Self::Compare { bound, .. } => write!(f, "{bound}"),
             Self::OneOf { values, .. } => {
                 let values: Vec<String> = values.iter().map(show_value).collect();
@@ -251,9 +253,7 @@ impl fmt::Display for Condition {
             Self::RecipientsWithin { domains: list }
             | Self::Session(list)
             | Self::Account(list)
-            | Self::HostsWithin(list) => {
-                f.write_str(&join(list.iter().map(|item| &**item)))
-            }
+            | Self::HostsWithin(list) => f.write_str(&join(list.iter().map(|item| &**item))),
             Self::Targets(origins) => write!(f, "[{origins}]"),
         }
     }

@@ -40,19 +40,10 @@ const ASIDE: [&str; 12] = [
     "reason",
 ];
 /// Names under which tools take files they change, beside those of [`PATHS`] that are no folders to run in.
-const FILES: [&str; 9] = [
-    "path",
-    "source",
-    "destination",
-    "file_path",
-    "notebook_path",
-    "target_file",
-    "root",
-    "old_path",
-    "new_path",
-];
+const FILES: [&str; 9] =
+    ["path", "source", "destination", "file_path", "notebook_path", "target_file", "root", "old_path", "new_path"];
 /// Arguments that are text to look for or to put in place, and no paths.
-const NO_PATHS: [&str; 5] = ["old_string", "query", "prompt", "description", "explanation"];
+const NO_PATHS: [&str; 7] = ["old_string", "query", "pattern", "regex", "prompt", "description", "explanation"];
 /// How files are announced in a patch that a tool applies.
 const PATCHED: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
 

@@ -17,9 +17,20 @@ const PATTERNS: usize = 200;
 const LOCAL: [&str; 4] = ["filesystem.", "state.", "agent.", "system."];
 /// Tools of coding agents that change or read files.
 const FILES: [&str; 14] = [
-    "custom:write_file", "custom:read_file", "custom:Read", "custom:NotebookRead", "custom:Grep", "custom:Glob",
-    "custom:LS", "custom:read_many_files", "custom:list_directory", "custom:glob", "custom:search_file_content",
-    "custom:grep_search", "custom:list_dir", "custom:grep_files",
+    "custom:write_file",
+    "custom:read_file",
+    "custom:Read",
+    "custom:NotebookRead",
+    "custom:Grep",
+    "custom:Glob",
+    "custom:LS",
+    "custom:read_many_files",
+    "custom:list_directory",
+    "custom:glob",
+    "custom:search_file_content",
+    "custom:grep_search",
+    "custom:list_dir",
+    "custom:grep_files",
 ];
 
 /// A rule that could be added to an agent's file.
@@ -73,7 +84,8 @@ pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<Stri
     let mut proposals: Vec<Proposal> = others
         .into_iter()
         .map(|capability| {
-            let within = if capability.starts_with("custom:") { ", conditions: {writes_within: [project]}" } else { "" };
+            let within =
+                if capability.starts_with("custom:") { ", conditions: {writes_within: [project]}" } else { "" };
             let text = format!("  - {{capability: {capability}, tier: notify{within}}}\n");
             Proposal { capability, text }
         })
@@ -96,8 +108,10 @@ pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<Stri
 fn pattern(command: &Command) -> Option<String> {
     let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     let name = command.words.first()?.as_literal().filter(|name| plain(name))?;
-    let second = command.words.get(1).filter(|word| word.certainty == Certainty::Literal).map(|word| word.text.as_str());
-    let has_subcommands = matches!(name, "git" | "cargo" | "npm" | "pnpm" | "yarn" | "go" | "make" | "just" | "mvn" | "gradle");
+    let second =
+        command.words.get(1).filter(|word| word.certainty == Certainty::Literal).map(|word| word.text.as_str());
+    let has_subcommands =
+        matches!(name, "git" | "cargo" | "npm" | "pnpm" | "yarn" | "go" | "make" | "just" | "mvn" | "gradle");
     Some(match second.filter(|word| has_subcommands && plain(word) && !word.starts_with('-')) {
         Some(subcommand) => format!("{name} {subcommand} *"),
         None if has_subcommands => name.to_owned(),
@@ -118,8 +132,19 @@ mod tests {
     #[test]
     fn what_may_reach_another_machine_is_never_proposed() {
         for text in [
-            "curl https://x.example/", "git push", "npm install", "python -c 'x'", "ssh h", "sh x.sh", "sudo ls", "$x",
-            "ls; curl x", "ls $(wget y)", "cargo add x", "echo x > /dev/tcp/h/1", "gh pr create",
+            "curl https://x.example/",
+            "git push",
+            "npm install",
+            "python -c 'x'",
+            "ssh h",
+            "sh x.sh",
+            "sudo ls",
+            "$x",
+            "ls; curl x",
+            "ls $(wget y)",
+            "cargo add x",
+            "echo x > /dev/tcp/h/1",
+            "gh pr create",
         ] {
             let (name, arguments) = call(text);
             assert!(!in_house(&name, &arguments), "{text}");
@@ -129,9 +154,14 @@ mod tests {
 
     #[test]
     fn a_proposal_names_the_programs_that_were_seen() {
-        let calls = [call("cargo test -p x"), call("ls src | wc -l"), call("cargo test"), call("curl https://x.example")];
+        let calls =
+            [call("cargo test -p x"), call("ls src | wc -l"), call("cargo test"), call("curl https://x.example")];
         let proposals = propose(calls.iter().map(|(name, arguments)| (name, arguments)));
         let [proposal] = proposals.as_slice() else { panic!("{proposals:?}") };
-        assert!(proposal.text.ends_with("        - \"cargo test *\"\n        - \"ls *\"\n        - \"wc *\"\n"), "{}", proposal.text);
+        assert!(
+            proposal.text.ends_with("        - \"cargo test *\"\n        - \"ls *\"\n        - \"wc *\"\n"),
+            "{}",
+            proposal.text
+        );
     }
 }

@@ -680,7 +680,9 @@ fn the_templates_load_without_warnings_and_pass_their_tests() {
         let failed: Vec<String> = outcomes
             .iter()
             .filter(|outcome| !outcome.passed)
-            .map(|one| format!("{}:{} {:?} not {:?} by {:?}", one.file, one.place.line, one.got, one.expected, one.decided_by))
+            .map(|one| {
+                format!("{}:{} {:?} not {:?} by {:?}", one.file, one.place.line, one.got, one.expected, one.decided_by)
+            })
             .collect();
         assert!(failed.is_empty(), "{}:\n{}", template.name, failed.join("\n"));
         for file in template.files {

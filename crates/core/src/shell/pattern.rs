@@ -39,7 +39,9 @@ impl CommandPattern {
             }
             words.push(match word.certainty {
                 Certainty::Literal => PatternWord::Literal(word.text.as_str().into()),
-                Certainty::Pattern if !word.text.contains(['?', '[']) => PatternWord::Starred(word.text.as_str().into()),
+                Certainty::Pattern if !word.text.contains(['?', '[']) => {
+                    PatternWord::Starred(word.text.as_str().into())
+                }
                 Certainty::Pattern => return Err("`?` and `[` mean nothing in a pattern: there is `*`".into()),
                 Certainty::Unknown => return Err("a pattern has no variables and no substitutions".into()),
             });
@@ -47,7 +49,8 @@ impl CommandPattern {
         if words.is_empty() {
             return Err("a pattern names a program first".into());
         }
-        let variables = simple.assignments.iter().map(|(name, value)| (name.as_str().into(), value.text.as_str().into()));
+        let variables =
+            simple.assignments.iter().map(|(name, value)| (name.as_str().into(), value.text.as_str().into()));
         Ok(Self { text: text.into(), variables: variables.collect(), words, open })
     }
 

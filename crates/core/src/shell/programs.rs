@@ -7,14 +7,41 @@ use super::{Bases, Certainty, Command, NotUnderstood, Word};
 
 /// Variables that programs take and that run nothing.
 const HARMLESS: [&str; 18] = [
-    "CI", "CLICOLOR", "COLUMNS", "DEBUG", "FORCE_COLOR", "LANG", "LANGUAGE", "LINES", "LOG_LEVEL", "NODE_ENV",
-    "NO_COLOR", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_BACKTRACE", "RUST_LOG", "RUST_TEST_THREADS",
-    "TERM", "TZ",
+    "CI",
+    "CLICOLOR",
+    "COLUMNS",
+    "DEBUG",
+    "FORCE_COLOR",
+    "LANG",
+    "LANGUAGE",
+    "LINES",
+    "LOG_LEVEL",
+    "NODE_ENV",
+    "NO_COLOR",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "RUST_TEST_THREADS",
+    "TERM",
+    "TZ",
 ];
 /// Names in small letters that a shell or a program acts on.
 const ACTED_ON: [&str; 14] = [
-    "path", "fpath", "cdpath", "manpath", "mailpath", "module_path", "fignore", "watch", "psvar", "argv", "status",
-    "pipestatus", "signals", "histchars",
+    "path",
+    "fpath",
+    "cdpath",
+    "manpath",
+    "mailpath",
+    "module_path",
+    "fignore",
+    "watch",
+    "psvar",
+    "argv",
+    "status",
+    "pipestatus",
+    "signals",
+    "histchars",
 ];
 
 /// Whether setting a variable changes nothing about which programs run.
@@ -31,9 +58,29 @@ const SPELLED: [(&str, &str, &[&str]); 27] = [
         "git",
         "cxO",
         &[
-            "--config-env", "--exec-path", "--exec", "--upload-pack", "--receive-pack", "--ext-diff", "--textconv",
-            "--open-files-in-pager", "--output", "--extcmd", "--template", "--git-dir", "--work-tree", "foreach", "run",
-            "--force", "--force-with-lease", "--hard", "--delete", "--mirror", "--no-verify", "--global", "--system",
+            "--config-env",
+            "--exec-path",
+            "--exec",
+            "--upload-pack",
+            "--receive-pack",
+            "--ext-diff",
+            "--textconv",
+            "--open-files-in-pager",
+            "--output",
+            "--extcmd",
+            "--template",
+            "--git-dir",
+            "--work-tree",
+            "foreach",
+            "run",
+            "--force",
+            "--force-with-lease",
+            "--hard",
+            "--delete",
+            "--mirror",
+            "--no-verify",
+            "--global",
+            "--system",
         ],
     ),
     ("rm", "rRd", &["--recursive", "--dir", "--no-preserve-root"]),
@@ -60,9 +107,23 @@ const SPELLED: [(&str, &str, &[&str]); 27] = [
         "curl",
         "oOKTdFxE",
         &[
-            "--output", "--config", "--upload-file", "--data", "--data-binary", "--data-raw", "--form", "--json",
-            "--remote-name", "--proxy", "--preproxy", "--resolve", "--connect-to", "--socks5", "--unix-socket",
-            "--location", "--engine",
+            "--output",
+            "--config",
+            "--upload-file",
+            "--data",
+            "--data-binary",
+            "--data-raw",
+            "--form",
+            "--json",
+            "--remote-name",
+            "--proxy",
+            "--preproxy",
+            "--resolve",
+            "--connect-to",
+            "--socks5",
+            "--unix-socket",
+            "--location",
+            "--engine",
         ],
     ),
     ("wget", "OiP", &["--output-document", "--post-data", "--post-file", "--execute"]),
@@ -141,7 +202,9 @@ pub(crate) fn changed_files(command: &Command) -> Vec<Target<'_>> {
         "dd" => words
             .iter()
             .filter_map(|word| {
-                if word.known < 3 { return Some(unknown()) }
+                if word.known < 3 {
+                    return Some(unknown());
+                }
                 word.text.starts_with("of=").then(|| target(word.tail(3), false))
             })
             .collect(),
@@ -208,9 +271,12 @@ pub(crate) fn hidden_program(command: &Command) -> Option<NotUnderstood> {
     let unknown = |word: &Word| word.certainty == Certainty::Unknown;
     match command.name() {
         "sed" => {
-            let scripted = |word: &Word| word.text.starts_with("--") || (word.text.starts_with('-') && word.text.contains(['f', 'e']));
+            let scripted = |word: &Word| {
+                word.text.starts_with("--") || (word.text.starts_with('-') && word.text.contains(['f', 'e']))
+            };
             let script = operands(words).into_iter().next();
-            let plain = script.is_some_and(|script| script.certainty != Certainty::Unknown && is_plain_sed(&script.text));
+            let plain =
+                script.is_some_and(|script| script.certainty != Certainty::Unknown && is_plain_sed(&script.text));
             (words.iter().any(|word| scripted(word) || unknown(word) && word.may_be_option()) || !plain)
                 .then_some(NotUnderstood("an editing script that is not judged"))
         }
@@ -229,7 +295,8 @@ pub(crate) fn hidden_program(command: &Command) -> Option<NotUnderstood> {
             Some(NotUnderstood("it changes what later commands mean"))
         }
         // SECURITY: bash evaluates the index of a variable that these are given, commands included.
-        "test" | "[" | "printf" | "read" | "unset" | "export" | "declare" | "typeset" | "local" | "readonly" | "mapfile" => {
+        "test" | "[" | "printf" | "read" | "unset" | "export" | "declare" | "typeset" | "local" | "readonly"
+        | "mapfile" => {
             let evaluates = |word: &Word| word.text.contains('[') && word.text.contains(['$', '`']);
             words.iter().any(evaluates).then_some(NotUnderstood("an index that a shell would evaluate"))
         }
@@ -267,10 +334,58 @@ fn is_plain_sed(script: &str) -> bool {
 
 /// Programs that reach other machines, install from them, or run what nobody here reads.
 const LEAVES: [&str; 53] = [
-    "ansible", "apk", "apt", "apt-get", "aws", "az", "brew", "bun", "bunx", "conda", "deno", "dnf", "docker", "fly",
-    "gcloud", "gem", "gh", "glab", "gsutil", "helm", "heroku", "http", "https", "irb", "kubectl", "mail", "mosh",
-    "mysql", "node", "npx", "pacman", "perl", "php", "pip", "pip3", "pipx", "podman", "poetry", "psql", "python",
-    "python3", "redis-cli", "rsync", "ruby", "scp", "sendmail", "socat", "sudo", "terraform", "uv", "vercel", "yum",
+    "ansible",
+    "apk",
+    "apt",
+    "apt-get",
+    "aws",
+    "az",
+    "brew",
+    "bun",
+    "bunx",
+    "conda",
+    "deno",
+    "dnf",
+    "docker",
+    "fly",
+    "gcloud",
+    "gem",
+    "gh",
+    "glab",
+    "gsutil",
+    "helm",
+    "heroku",
+    "http",
+    "https",
+    "irb",
+    "kubectl",
+    "mail",
+    "mosh",
+    "mysql",
+    "node",
+    "npx",
+    "pacman",
+    "perl",
+    "php",
+    "pip",
+    "pip3",
+    "pipx",
+    "podman",
+    "poetry",
+    "psql",
+    "python",
+    "python3",
+    "redis-cli",
+    "rsync",
+    "ruby",
+    "scp",
+    "sendmail",
+    "socat",
+    "sudo",
+    "terraform",
+    "uv",
+    "vercel",
+    "yum",
     "zypper",
 ];
 /// Words after a program that make it reach out.
@@ -352,7 +467,8 @@ pub(crate) fn host_of(text: &str) -> Option<String> {
         }
     };
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let host = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(h, _)| h);
+    let host =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(h, _)| h);
     let plain = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
     plain.then(|| host.to_ascii_lowercase())
 }

@@ -254,7 +254,9 @@ fn hosts_are_read_as_the_program_would() {
     assert_eq!(hosts("git clone git@github.com:a/b"), list(&["github.com"]));
     assert_eq!(hosts("git clone https://GitHub.com/a/b"), list(&["github.com"]));
     assert_eq!(hosts("ssh me@host.example ls"), list(&["host.example", "ls"]));
-    for unclear in ["curl $x", "curl", "curl 'http://localhost\\@evil/'", "curl 'http://{a,b}/'", "git clone http://$x/"] {
+    for unclear in
+        ["curl $x", "curl", "curl 'http://localhost\\@evil/'", "curl 'http://{a,b}/'", "git clone http://$x/"]
+    {
         assert_eq!(hosts(unclear), None, "{unclear}");
     }
 }

@@ -75,8 +75,7 @@ impl Flat {
             for (target, writes) in simple.redirects {
                 self.script.redirects.push(Redirect { target, writes, bases: self.bases.clone() });
             }
-            let command =
-                Command { assignments: simple.assignments, words: simple.words, bases: self.bases.clone() };
+            let command = Command { assignments: simple.assignments, words: simple.words, bases: self.bases.clone() };
             self.one(command, simple.repeats, depth)?;
         }
         Ok(())

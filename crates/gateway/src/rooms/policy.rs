@@ -70,7 +70,16 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
         let wanted = Wanted::new(checked.action().clone(), &targets);
         observe::record(gw, &checked, &wanted, (tier, rule.clone())).await?;
         // The verdict stands in the record; what follows treats the call as one that people are told about.
-        return Ok(Judged { checked, targets, policy, tier: Tier::Notify, rule, rates, why: Vec::new(), would: Some(tier) });
+        return Ok(Judged {
+            checked,
+            targets,
+            policy,
+            tier: Tier::Notify,
+            rule,
+            rates,
+            why: Vec::new(),
+            would: Some(tier),
+        });
     }
     if tier == Tier::Blocked {
         let mut words =

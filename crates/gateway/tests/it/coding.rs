@@ -157,7 +157,10 @@ async fn observe_mode_is_an_admins_shows_everywhere_and_leads_to_rules_that_were
     let wanted = json!({"seconds": 3600});
     let found = ask(open.main, "POST", "/v1/policy/suggest", &house.viewer_token, Some(&wanted)).await.json();
     let one = &found["data"][0];
-    assert_eq!((&one["would_have_asked"], &one["would_have_blocked"], &one["looked_at"]), (&json!(3), &json!(0), &json!(3)));
+    assert_eq!(
+        (&one["would_have_asked"], &one["would_have_blocked"], &one["looked_at"]),
+        (&json!(3), &json!(0), &json!(3))
+    );
     assert!(one["rules"].as_str().unwrap().contains("cargo test *"), "{one}");
     assert_eq!((&one["then_asked"], &one["then_blocked"]), (&json!(0), &json!(0)), "{one}");
 

@@ -52,7 +52,11 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
         ("claude-code", "Read", json!({"file_path": "link/operator.token"})),
         ("claude-code", "Grep", json!({"pattern": "sgo_", "path": format!("{folder}/data")})),
         ("claude-code", "Write", json!({"file_path": format!("{folder}/policies/org.yaml"), "content": "x"})),
-        ("claude-code", "Edit", json!({"file_path": format!("{folder}/sluice.yaml"), "old_string": "a", "new_string": "b"})),
+        (
+            "claude-code",
+            "Edit",
+            json!({"file_path": format!("{folder}/sluice.yaml"), "old_string": "a", "new_string": "b"}),
+        ),
         ("claude-code", "Bash", json!({"command": format!("cat {token}")})),
         ("claude-code", "Bash", json!({"command": "cd .. && cat data/operator.token"})),
         ("claude-code", "Bash", json!({"command": "base64 < ~/../data/operator.token"})),
@@ -72,7 +76,8 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
         }
     }
     // Looking at the project is left to the client, as before.
-    let (stdout, code) = hook(&gate, "claude-code", &said("claude-code", "Read", &json!({"file_path": "a.rs"}), work), &gate.url);
+    let (stdout, code) =
+        hook(&gate, "claude-code", &said("claude-code", "Read", &json!({"file_path": "a.rs"}), work), &gate.url);
     assert_eq!((stdout.as_str(), code), ("", Some(0)));
     // A credential is put before the rules.
     let read = said("claude-code", "Read", &json!({"file_path": "/home/me/.ssh/id_rsa"}), work);
@@ -84,7 +89,8 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
 fn the_coding_template_is_made_for_a_project_and_lets_a_coding_agent_work() {
     let bench = Bench::new();
     fs::create_dir_all(bench.path("app")).unwrap();
-    let run = bench.run(&["init", "--dir", "gate", "--template", "coding", "--project", "app", "--agent", "mine", "--yes"]);
+    let run =
+        bench.run(&["init", "--dir", "gate", "--template", "coding", "--project", "app", "--agent", "mine", "--yes"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert_eq!(bench.run(&["policy", "check", "gate/policies", "--strict"]).code, 0);
     let app = fs::canonicalize(bench.path("app")).unwrap();
@@ -93,8 +99,17 @@ fn the_coding_template_is_made_for_a_project_and_lets_a_coding_agent_work() {
     let tier = |command: &str, cwd: &str| {
         let input = json!({"command": command, "cwd": cwd}).to_string();
         let run = bench.run(&[
-            "policy", "explain", "--policies", "gate/policies", "--agent", "mine", "--capability", "custom:exec_cmd", "--input",
-            &input, "--json",
+            "policy",
+            "explain",
+            "--policies",
+            "gate/policies",
+            "--agent",
+            "mine",
+            "--capability",
+            "custom:exec_cmd",
+            "--input",
+            &input,
+            "--json",
         ]);
         let value: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{}{}", run.stdout, run.stderr));
         value["tier"].as_str().unwrap().to_owned()
@@ -116,12 +131,8 @@ fn observe_mode_is_seen_in_the_status_and_ends_when_told() {
     assert!(started.contains("observed"), "{started}");
     let status = gate.works(&["status"]);
     assert!(status.contains("OBSERVING   assistant until") && status.contains("also email.send"), "{status}");
-    let (stdout, _) = hook(
-        &gate,
-        "claude-code",
-        &said("claude-code", "Bash", &json!({"command": "ls -la"}), "/srv/app"),
-        &gate.url,
-    );
+    let (stdout, _) =
+        hook(&gate, "claude-code", &said("claude-code", "Bash", &json!({"command": "ls -la"}), "/srv/app"), &gate.url);
     assert!(stdout.contains("\"allow\""), "{stdout}");
     let suggested = gate.works(&["policy", "suggest", "--since", "1h"]);
     assert!(suggested.contains("would have asked 1 times, blocked 0") && suggested.contains("ls *"), "{suggested}");

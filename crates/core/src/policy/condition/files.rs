@@ -111,9 +111,9 @@ fn named_files(folders: &Folders, facts: &Facts<'_>) -> bool {
     let files = facts.files();
     let bases = here();
     !files.is_empty()
-        && files.iter().all(|file| {
-            file.is_some_and(|file| folders.hold_all(facts, Some(&Word::literal(file)), &bases, false))
-        })
+        && files
+            .iter()
+            .all(|file| file.is_some_and(|file| folders.hold_all(facts, Some(&Word::literal(file)), &bases, false)))
 }
 
 fn here() -> Bases {
@@ -232,7 +232,11 @@ pub(crate) fn found_files(facts: &Facts<'_>) -> String {
             let redirects = script.redirects.iter().map(|one| one.target.text.clone());
             let words = script.commands.iter().flat_map(possible_files).map(|word| word.text);
             let files: Vec<String> = redirects.chain(words).collect();
-            if files.is_empty() { "the command names no file".into() } else { super::join(files.iter().map(String::as_str)) }
+            if files.is_empty() {
+                "the command names no file".into()
+            } else {
+                super::join(files.iter().map(String::as_str))
+            }
         }
         None => {
             let files = facts.files();

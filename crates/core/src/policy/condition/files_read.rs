@@ -3,9 +3,9 @@
 //! Takes the value of one condition; gives it checked. Promise: a pattern that is no command, a folder that is not
 //! absolute, and a condition on a capability that carries no such thing are refused at load.
 
+use super::Condition;
 use super::files::{Folders, PROJECT};
 use super::read::Reader;
-use super::Condition;
 use crate::capability::ParamKind;
 use crate::policy::fault::Place;
 use crate::policy::path::{Glob, Normal};
@@ -16,7 +16,8 @@ use crate::shell::pattern::CommandPattern;
 /// Arguments that carry a command for a shell.
 pub(crate) const COMMAND: [&str; 2] = ["command", "cmd"];
 /// Tools of coding agents that are known to run no command.
-const WITHOUT_COMMAND: [&str; 4] = ["custom:write_file", "custom:read_file", "custom:http_request", "custom:send_message"];
+const WITHOUT_COMMAND: [&str; 4] =
+    ["custom:write_file", "custom:read_file", "custom:http_request", "custom:send_message"];
 
 /// A rule about commands lets them write in the project unless it says where else.
 pub(super) fn imply_project(conditions: &mut Vec<(Place, Condition)>) {
@@ -79,7 +80,9 @@ impl Reader<'_, '_, '_> {
                 Err(fault) => {
                     self.faults
                         .error(place, "policy.path", format!("`{}` cannot be a folder: {fault}", escape(&text)))
-                        .hint("write an absolute path, or `project` for the folders that the file names as its project");
+                        .hint(
+                            "write an absolute path, or `project` for the folders that the file names as its project",
+                        );
                     return None;
                 }
             }

@@ -10,8 +10,8 @@ use sluice_core::{CallId, CapabilityName, HoldId, Span};
 use sluice_gateway::doors::foreign::{self, Tool};
 use sluice_gateway::doors::mcp::names::Names;
 
-use super::{Agent, guard};
 use super::shapes::Asked;
+use super::{Agent, guard};
 use crate::client::{Ask, Client, Reach, Whose, entries, private_file, text};
 use crate::failure::{Exit, Failure};
 use crate::settings::variable;

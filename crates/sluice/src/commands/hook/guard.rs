@@ -19,13 +19,26 @@ pub(super) const WORDS: &str =
 const FOLDERS: [&str; 9] =
     [".ssh", ".aws", ".azure", ".kube", ".gnupg", ".docker", ".password-store", "gcloud", ".secrets"];
 /// Files that hold credentials.
-const FILES: [&str; 10] = [
-    ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".envrc", "credentials", "credentials.json", ".credentials.json",
-    "auth.json", "credentials.toml",
+const FILES: [&str; 14] = [
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".envrc",
+    "credentials",
+    "credentials.json",
+    ".credentials.json",
+    "auth.json",
+    "credentials.toml",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
 ];
-/// How such files begin or end.
-const STARTS: [&str; 2] = [".env", "id_"];
+/// How other such files end.
 const ENDS: [&str; 5] = [".pem", ".p12", ".pfx", ".keystore", ".key"];
+/// Arguments that are looked for, and no paths.
+const LOOKED_FOR: [&str; 3] = ["pattern", "query", "regex"];
 
 /// Whether the call names a file of a gateway on this machine.
 pub(super) fn names_own_files(asked: &Asked) -> bool {
@@ -36,7 +49,8 @@ pub(super) fn names_own_files(asked: &Asked) -> bool {
 /// Whether an argument of the call is the path of a credential, also behind a link.
 pub(super) fn names_credentials(asked: &Asked) -> bool {
     let Some(members) = asked.input.as_object() else { return false };
-    let texts = members.values().flat_map(|value| match value {
+    let members = members.iter().filter(|(name, _)| !LOOKED_FOR.contains(&name.as_str()));
+    let texts = members.flat_map(|(_, value)| match value {
         Value::Array(items) => items.iter().collect(),
         other => vec![other],
     });
@@ -51,7 +65,8 @@ fn is_credential(path: &Path) -> bool {
     let last = names.last().copied().unwrap_or_default();
     names.iter().any(|name| FOLDERS.contains(name))
         || FILES.contains(&last)
-        || STARTS.iter().any(|start| last.starts_with(start))
+        || last == ".env"
+        || last.starts_with(".env.")
         || ENDS.iter().any(|end| last.ends_with(end))
 }
 
@@ -61,10 +76,20 @@ mod tests {
 
     #[test]
     fn credentials_are_told_by_where_they_lie_and_how_they_are_called() {
-        for path in ["/home/me/.ssh/config", "app/.env", ".env.local", "/x/id_ed25519", "deploy.pem", "~/.aws/credentials"] {
+        for path in
+            ["/home/me/.ssh/config", "app/.env", ".env.local", "/x/id_ed25519", "deploy.pem", "~/.aws/credentials"]
+        {
             assert!(is_credential(Path::new(path)), "{path}");
         }
-        for path in ["src/main.rs", "/etc/hosts", "docs/env.md", "identity.rs", "src/.environment/../x.rs"] {
+        for path in [
+            "src/main.rs",
+            "/etc/hosts",
+            "docs/env.md",
+            "identity.rs",
+            "id_token",
+            ".environment",
+            "src/.environment/../x.rs",
+        ] {
             assert!(!is_credential(Path::new(path)), "{path}");
         }
     }
