@@ -28,6 +28,7 @@ pub mod recipients;
 pub mod recovery;
 pub mod refusal;
 pub mod rollback;
+pub mod shell;
 pub mod target;
 pub mod throttle;
 pub mod tier;

@@ -18,6 +18,8 @@ mod live;
 pub(crate) mod path;
 mod pattern;
 mod program;
+mod project;
+mod propose;
 mod question;
 mod reads;
 #[cfg(test)]
@@ -42,6 +44,7 @@ pub use judge::{Base, Hit, RateUse, Reason, Verdict};
 pub use layer::{Layer, MAX_BYTES, MAX_RULES};
 pub use live::LivePolicy;
 pub use pattern::Pattern;
+pub use propose::{Proposal, in_house, propose};
 pub use question::{NoRates, Origin, Origins, Question, RateKey, Rates};
 pub use reads::{CallVerdict, ReadVerdict};
 pub use rule::{Rule, RuleRef};
@@ -55,6 +58,7 @@ use crate::tier::Tier;
 use fault::Faults;
 use index::Index;
 use layer::File;
+use project::Projects;
 
 /// Files people write, read so that every problem can be shown where it stands. `sluice.yaml` is read
 /// with it too.
@@ -103,6 +107,7 @@ pub struct Policy {
     org: Option<u32>,
     default: Option<Tier>,
     index: Index,
+    projects: Projects,
     catalogue: Arc<Catalogue>,
     version: String,
 }
@@ -150,8 +155,16 @@ impl Policy {
         let org = sources.org.as_ref().map(|_| 1);
         let default = files.iter().find(|file| file.layer == Layer::Org).and_then(|file| file.default);
         let index = Index::new(&files, catalogue);
+        let mut projects = Projects::default();
+        for file in &files {
+            match (&file.projects, &file.agent) {
+                (Some(folders), Some(agent)) => drop(projects.own.insert(agent.clone(), folders.clone())),
+                (Some(folders), None) => projects.shared.clone_from(folders),
+                (None, _) => {}
+            }
+        }
         let version = version(system, sources.org.as_ref(), &agents, catalogue);
-        let policy = Self { files, org, default, index, catalogue: Arc::clone(catalogue), version };
+        let policy = Self { files, org, default, index, projects, catalogue: Arc::clone(catalogue), version };
         Ok(Loaded { policy: Arc::new(policy), warnings: faults })
     }
 

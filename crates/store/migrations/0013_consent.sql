@@ -75,3 +75,6 @@ CREATE TABLE written_files (
 ) STRICT, WITHOUT ROWID;
 
 -- Observe mode.
+-- Until when an agent's calls are judged but not stopped, and which of those that leave the house are included.
+ALTER TABLE agents ADD COLUMN observe_until INTEGER;
+ALTER TABLE agents ADD COLUMN observe_leaving TEXT;

@@ -24,7 +24,7 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 22] {
+fn pages() -> [Page; 24] {
     [
         page::<General>(),
         page::<TlsFiles>(),

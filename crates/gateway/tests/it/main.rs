@@ -12,6 +12,7 @@ mod accounts;
 mod approved_files;
 mod canaries;
 mod cards;
+mod coding;
 mod crashes;
 mod crowds;
 mod damage;

@@ -6,6 +6,7 @@
 //! fails the prompt goes on, and the gate asks about more.
 
 mod ask;
+mod guard;
 mod prompt;
 mod servers;
 mod shapes;

@@ -47,8 +47,8 @@ pub(crate) struct Init {
     /// Where
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Policies to start from: personal, team or strict
-    #[arg(long, default_value = "personal", value_parser = ["personal", "team", "strict"])]
+    /// Policies to start from: coding, personal, team or strict
+    #[arg(long, default_value = "personal", value_parser = ["coding", "personal", "team", "strict"])]
     template: String,
     /// Name of the first agent; otherwise the one of the template
     #[arg(long, value_name = "NAME")]
@@ -59,6 +59,9 @@ pub(crate) struct Init {
     /// The same, read from a file, so that a password does not stand in the list of processes
     #[arg(long, value_name = "FILE")]
     database_url_file: Option<PathBuf>,
+    /// Folder the first agent works in, for the template `coding`; otherwise `workspace`
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -77,6 +80,8 @@ struct Plan {
     node: NodeName,
     /// The PostgreSQL server that keeps the state; otherwise a file does.
     server: Option<Zeroizing<String>>,
+    /// Where the agent works, if not in `workspace`.
+    project: Option<PathBuf>,
 }
 
 impl Init {
@@ -141,8 +146,15 @@ impl Init {
                 .why("nothing is overwritten")
                 .hint("choose another folder: sluice init --dir gate"));
         }
+        let project = match &self.project {
+            None => None,
+            Some(_) if template.name != "coding" => {
+                return Err(Failure::new(Exit::Usage, "only the template `coding` has a project"));
+            }
+            Some(project) => Some(fs::canonicalize(project).map_err(|error| cannot("use", project, &error))?),
+        };
         let server = self.server()?;
-        Ok(Plan { dir, template, written_for, agent, node: defaults.node, server })
+        Ok(Plan { dir, template, written_for, agent, node: defaults.node, server, project })
     }
 }
 
@@ -258,7 +270,10 @@ impl Plan {
 
     /// The files of the template, for this agent and this folder.
     fn policies(&self, policies: &Path, dir: &Path) -> Result<(), Failure> {
-        let workspace = format!("{}/workspace/", dir.display());
+        let workspace = match &self.project {
+            Some(project) => format!("{}/", project.display()),
+            None => format!("{}/workspace/", dir.display()),
+        };
         let plain = |c: char| c.is_alphanumeric() || "/-_.+@=".contains(c);
         if !workspace.chars().all(plain) {
             return Err(Failure::new(Exit::Usage, format!("`{}` cannot be part of a rule as it is", dir.display()))
