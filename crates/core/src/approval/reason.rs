@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::card::visible;
+use crate::budget::Budget;
 
 /// One reason why a person is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,10 @@ impl AskReason {
             "approval.lapsed" => "an earlier approval was not used in time".to_owned(),
             "approval.amended" => "a person changed it".to_owned(),
             "approval.requested" => "the client asks before it acts".to_owned(),
+            "filesystem.not_as_approved" => "its files changed after it was approved".to_owned(),
+            "budget.account" => Budget::Account.reason().to_owned(),
+            "budget.gateway" => Budget::Gateway.reason().to_owned(),
+            "budget.new_targets" => Budget::NewTargets.reason().to_owned(),
             "hold.revived" => "a person had it tried again".to_owned(),
             other => visible(other),
         };

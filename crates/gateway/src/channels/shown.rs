@@ -10,9 +10,10 @@ use sluice_core::hold::Hold;
 use sluice_core::target::Traced;
 use sluice_store::Message;
 
-use super::{email, letter, telegram};
+use super::{email, telegram};
 use crate::Gateway;
 use crate::gate::deciding::Question;
+use crate::gate::standing;
 use crate::rooms::leak;
 
 /// Room the frame around the preview takes: title, menu, id, expiry and link.

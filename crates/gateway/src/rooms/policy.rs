@@ -208,7 +208,7 @@ fn why(verdict: &CallVerdict, taint: bool) -> Vec<Why> {
 }
 
 /// The same for people, with each rule by its place and in its author's words.
-fn reasons(policy: &Policy, verdict: &Verdict, taint: bool) -> Vec<AskReason> {
+fn reasons(policy: &Policy, verdict: &CallVerdict, taint: bool) -> Vec<AskReason> {
     let named = |code: &str, rule| AskReason::new(code).with_rule(policy.location(rule));
     let mut found: Vec<AskReason> = verdict
         .reasons()
@@ -281,6 +281,8 @@ impl Judged {
             Escalation::Taint => "session.tainted",
             Escalation::Findings => "leak.findings",
             Escalation::Evaluation => "policy.evaluation",
+            Escalation::Budget => "budget.account",
+            Escalation::Novelty => "budget.new_targets",
         }));
         self.why.push(Why::Escalation(reason));
     }
