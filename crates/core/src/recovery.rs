@@ -191,12 +191,20 @@ impl fmt::Display for Finding {
                 write!(f, "the database knows start {database}, the state file only start {remembered}")
             }
             FindingKind::LogBehind => {
-                write!(f, "the database has {database} entries, {remembered} are remembered: entries are missing from {database} on")
+                write!(
+                    f,
+                    "the database has {database} entries, {remembered} are remembered: entries are missing from {database} on"
+                )
             }
             FindingKind::LogForked => {
-                write!(f, "entry {database} is not the one that is remembered (hash {remembered}): history before it was changed or cut")
+                write!(
+                    f,
+                    "entry {database} is not the one that is remembered (hash {remembered}): history before it was changed or cut"
+                )
             }
-            FindingKind::LogAhead => write!(f, "the database has {database} entries, at most {remembered} were expected"),
+            FindingKind::LogAhead => {
+                write!(f, "the database has {database} entries, at most {remembered} were expected")
+            }
             FindingKind::CheckpointMissing => {
                 write!(f, "the checkpoint over {remembered} entries was signed and is not in the database ({database})")
             }
@@ -299,9 +307,9 @@ pub fn judge(remembered: &Remembered, database: &DatabaseFacts, around: &Circums
         return verdict;
     }
     for (log, size) in &around.missing_checkpoints {
-        let known = findings.iter().any(|finding| {
-            finding.kind == FindingKind::CheckpointMissing && finding.remembered == size.to_string()
-        });
+        let known = findings
+            .iter()
+            .any(|finding| finding.kind == FindingKind::CheckpointMissing && finding.remembered == size.to_string());
         if !known {
             findings.push(Finding::new(FindingKind::CheckpointMissing, "the checkpoints file has it", size).of(log));
         }

@@ -104,7 +104,10 @@ fn what_is_there_at_a_first_start_decides_whether_it_is_new_adopted_joined_or_su
     let empty = DatabaseFacts::default();
     assert_eq!(judge(&Remembered::Nothing, &empty, &around()), Judgement::Found);
     let used = database(3, 9, u64::MAX, &state(3, 9, None));
-    assert_eq!(judge(&Remembered::Nothing, &DatabaseFacts { instance: None, ..used.clone() }, &around()), Judgement::Adopt);
+    assert_eq!(
+        judge(&Remembered::Nothing, &DatabaseFacts { instance: None, ..used.clone() }, &around()),
+        Judgement::Adopt
+    );
     assert_eq!(kinds(judge(&Remembered::Nothing, &used, &around())), [FindingKind::StateFileMissing]);
     let other = Circumstances { own_logs: vec![NodeName::new("gw-2").unwrap()], ..around() };
     let joined = DatabaseFacts { epoch: None, ..used.clone() };

@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use sluice_core::audit::note::Note;
 use sluice_core::ids::MessageId;
-use sluice_core::recovery::{DatabaseFacts, Finding, GatewayState, LogMark, RESERVED, SignedMark, Suspicion, still_has};
+use sluice_core::recovery::{
+    DatabaseFacts, Finding, GatewayState, LogMark, RESERVED, SignedMark, Suspicion, still_has,
+};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, NodeName};
 use sluice_store::{Message, RememberedLog, Severity, Store, StoreError};
@@ -348,6 +350,10 @@ pub async fn step(gw: &Gateway) {
     if let Err(no) = remember(gw).await
         && no.refusal.code() != Code::RecoveryStateFile
     {
-        tracing::warn!(code = no.refusal.code().as_str(), "the state file does not follow the database: {}", no.refusal);
+        tracing::warn!(
+            code = no.refusal.code().as_str(),
+            "the state file does not follow the database: {}",
+            no.refusal
+        );
     }
 }

@@ -20,8 +20,7 @@ use crate::outbox::{self, Message, Severity};
 use crate::sql::{Tx, params};
 
 const INSTANCE: &str = "SELECT id FROM instances WHERE one = 1";
-const FOUND: &str =
-    "INSERT INTO instances (one, id, founded_at) VALUES (1, ?1, ?2) ON CONFLICT (one) DO NOTHING";
+const FOUND: &str = "INSERT INTO instances (one, id, founded_at) VALUES (1, ?1, ?2) ON CONFLICT (one) DO NOTHING";
 const NODE: &str = "SELECT epoch, suspected_at, findings, investigating FROM recovery_nodes WHERE node = ?1";
 const BEGIN: &str = "INSERT INTO recovery_nodes (node, epoch, findings, investigating) VALUES (?1, ?2, '[]', 0) \
      ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch";
@@ -189,8 +188,10 @@ impl UseCase for Suspect {
         if known.is_some_and(|known| known.findings == self.findings) {
             return Ok(false);
         }
-        let findings = serde_json::to_string(&self.findings)
-            .map_err(|_| StoreError::Impossible { table: "recovery_nodes", detail: "findings that cannot be written" })?;
+        let findings = serde_json::to_string(&self.findings).map_err(|_| StoreError::Impossible {
+            table: "recovery_nodes",
+            detail: "findings that cannot be written",
+        })?;
         desk.write(SUSPECT, params![&node, now, findings]);
         let mut fact = Fact::new("recovery.suspected", desk.actor());
         fact.code = self.findings.first().map(|finding| finding.kind.code().to_owned());

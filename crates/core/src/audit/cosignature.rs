@@ -162,8 +162,7 @@ mod tests {
         let key = WitnessKey::new("witness.example/w1", &secret.verifying_key().to_bytes()).unwrap();
         assert_eq!(key.to_string().parse(), Ok(key));
         // The key of a log has another type byte.
-        let log: Result<WitnessKey, _> =
-            "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW".parse();
+        let log: Result<WitnessKey, _> = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW".parse();
         assert_eq!(log, Err(KeyError::Bytes));
     }
 }

@@ -103,7 +103,9 @@ impl Setting for Witness {
         match (url, key) {
             (Some(url), Some(key)) => Ok(Self { url, key }),
             (None, _) => Err(Bad::new("must have a `url`")),
-            (_, None) => Err(Bad::new("must have a `key`").hint("a cosignature that cannot be checked is worth nothing")),
+            (_, None) => {
+                Err(Bad::new("must have a `key`").hint("a cosignature that cannot be checked is worth nothing"))
+            }
         }
     }
 

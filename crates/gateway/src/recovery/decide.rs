@@ -3,6 +3,7 @@
 //! Promise: nothing but a decision here lifts the freeze, a damaged record cannot be accepted, and whatever was open
 //! stays with a person afterwards.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use schemars::JsonSchema;
@@ -154,21 +155,20 @@ async fn accept(gw: &Gateway, by: Actor) -> Result<(), No> {
         gw.moved(hold);
     }
     let state = kept.state.clone();
-    let facts = gw.store.recovery_facts(gw.store.node().clone(), Default::default()).await?;
+    let facts = gw.store.recovery_facts(gw.store.node().clone(), BTreeMap::new()).await?;
     let epoch = state.epoch.max(facts.epoch.unwrap_or(0)).max(state.starting.unwrap_or(0)) + 1;
     let instance = facts.instance.unwrap_or_else(|| state.instance.clone());
     let findings = state.suspicion.as_ref().map_or_else(Vec::new, |suspicion| suspicion.findings.clone());
     let accepted = (epoch, instance.clone());
     gw.store.accept_restored(by, state.node.clone(), accepted, findings).await?;
-    let facts = gw.store.recovery_facts(gw.store.node().clone(), Default::default()).await?;
+    let facts = gw.store.recovery_facts(gw.store.node().clone(), BTreeMap::new()).await?;
     let length = state_file::checkpoints(&gw.recovery.files.checkpoints, u64::MAX).map_or(0, |(length, _)| length);
     let mut logs = marks(&gw.recovery.own, None, &facts);
     for (log, mark) in &mut logs {
         if gw.recovery.own.contains(log)
             && let Some(last) = gw.store.last_checkpoint(log.clone()).await?
         {
-            mark.checkpoint =
-                Some(sluice_core::recovery::SignedMark { size: last.size, note: last.note.to_string() });
+            mark.checkpoint = Some(sluice_core::recovery::SignedMark { size: last.size, note: last.note.to_string() });
         }
     }
     let next = GatewayState {

@@ -25,12 +25,7 @@ use crate::open::{OpenError, World};
 ///
 /// # Errors
 /// When the state file or the database cannot be read or written.
-pub async fn open(
-    config: &Config,
-    store: &Arc<Store>,
-    world: &World,
-    key_is_new: bool,
-) -> Result<Recovery, OpenError> {
+pub async fn open(config: &Config, store: &Arc<Store>, world: &World, key_is_new: bool) -> Result<Recovery, OpenError> {
     let files = files(config)?;
     let found = state_file::read(&files.state);
     let own = store.own_logs();
@@ -79,11 +74,7 @@ fn files(config: &Config) -> Result<Files, OpenError> {
 }
 
 /// What the database says about what is remembered, and the node that remembers it.
-async fn facts(
-    store: &Store,
-    found: &Remembered,
-    own: &[NodeName],
-) -> Result<(DatabaseFacts, NodeName), OpenError> {
+async fn facts(store: &Store, found: &Remembered, own: &[NodeName]) -> Result<(DatabaseFacts, NodeName), OpenError> {
     let (node, logs) = match found {
         Remembered::State(state) => {
             let logs = state.logs.keys().map(|log| (log.clone(), remembered(state, log)));

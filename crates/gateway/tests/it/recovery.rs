@@ -74,9 +74,9 @@ async fn assert_frozen<G: Ground>(house: &mut HouseOn<G>, code: &str) {
     let alerts = house.gw.store.alerts(filter, None, 9).await.unwrap();
     assert!(alerts.iter().any(|alert| alert.message.topic == "recovery.suspected"), "{alerts:?}");
     let entries = house.entries().await;
-    let said = entries.iter().any(|entry| {
-        entry["fact"]["kind"] == "recovery.suspected" && entry["fact"]["detail"].to_string().len() > 20
-    });
+    let said = entries
+        .iter()
+        .any(|entry| entry["fact"]["kind"] == "recovery.suspected" && entry["fact"]["detail"].to_string().len() > 20);
     assert!(said, "{:?}", house.record().await);
 }
 
@@ -84,17 +84,15 @@ async fn assert_frozen<G: Ground>(house: &mut HouseOn<G>, code: &str) {
 async fn a_restored_copy_of_the_data_folder_sends_nothing_until_a_person_decides() {
     let house = House::new(plan()).await;
     let (sent, cancelled) = (held(&house, "sent").await, held(&house, "cancelled").await);
-    let mut house = house
-        .restart_after(Span::from_secs(1), |root| copy(&root.join("data"), &root.join("backup")))
-        .await;
+    let mut house =
+        house.restart_after(Span::from_secs(1), |root| copy(&root.join("data"), &root.join("backup"))).await;
     house.gw.store.cancel(cancelled, ana()).await.unwrap();
     house.pass(Span::from_secs(31));
     assert_eq!(house.let_go().await, 1);
     fs::remove_file(house.work().join("sent")).unwrap();
 
-    let mut house = house
-        .restart_after(Span::from_secs(1), |root| copy(&root.join("backup"), &root.join("data")))
-        .await;
+    let mut house =
+        house.restart_after(Span::from_secs(1), |root| copy(&root.join("backup"), &root.join("data"))).await;
     assert_frozen(&mut house, "recovery.starts_behind").await;
     for name in ["sent", "cancelled"] {
         assert!(!house.work().join(name).exists(), "{name} left again");
@@ -140,8 +138,7 @@ async fn a_copy_made_while_it_ran_is_behind_once_anything_left_also_after_a_kill
     assert_eq!(house.let_go().await, 1);
     fs::remove_file(house.work().join("sent")).unwrap();
     // Dropped as it is: no loop had the time for a last look.
-    let mut house =
-        house.restart_after(Span::from_secs(1), |root| copy(&root.join("hot"), &root.join("data"))).await;
+    let mut house = house.restart_after(Span::from_secs(1), |root| copy(&root.join("hot"), &root.join("data"))).await;
     assert_frozen(&mut house, "recovery.log_behind").await;
     assert!(!house.work().join("sent").exists());
 }
@@ -238,8 +235,9 @@ pub fn cut_history(database: &Path, size: u64) {
     let size = i64::try_from(size).unwrap();
     db.execute("DELETE FROM audit_entries WHERE log = 'test' AND seq >= ?1", [size]).unwrap();
     db.execute("DELETE FROM checkpoints WHERE log = 'test' AND size > ?1", [size]).unwrap();
-    let hash: Vec<u8> =
-        db.query_row("SELECT hash FROM audit_entries WHERE log = 'test' AND seq = ?1", [size - 1], |row| row.get(0)).unwrap();
+    let hash: Vec<u8> = db
+        .query_row("SELECT hash FROM audit_entries WHERE log = 'test' AND seq = ?1", [size - 1], |row| row.get(0))
+        .unwrap();
     db.execute("UPDATE nodes SET log_size = ?1, log_hash = ?2 WHERE node = 'test'", params![size, hash]).unwrap();
 }
 

@@ -115,7 +115,8 @@ async fn a_thousand_restores_and_cuts_send_nothing_and_are_all_named() {
             1 => Kept::Of(dice.below(LIVES)),
             _ => Kept::Of(LIVES - 1),
         };
-        let what = format!("case {case}: database of life {db}, record {cut:?}, state {state:?}, checkpoints {checkpoints:?}");
+        let what =
+            format!("case {case}: database of life {db}, record {cut:?}, state {state:?}, checkpoints {checkpoints:?}");
 
         let _before = fs::remove_dir_all(root.join("data"));
         let _before = fs::remove_dir_all(root.join("data.state"));
@@ -163,7 +164,8 @@ async fn a_thousand_restores_and_cuts_send_nothing_and_are_all_named() {
         assert!(store.due(now, 99).await.unwrap().is_empty(), "{what}");
         assert!(store.doubtful(now, 99).await.unwrap().is_empty(), "{what}");
         let holds = store.holds(None, 500).await.unwrap();
-        let waits = |word: &str| ["awaiting_approval", "held", "ready", "preparing", "armed", "in_doubt"].contains(&word);
+        let waits =
+            |word: &str| ["awaiting_approval", "held", "ready", "preparing", "armed", "in_doubt"].contains(&word);
         assert!(holds.iter().all(|hold| !waits(hold.state.word())), "{what}");
         let filter = AlertFilter { severity_at_least: Severity::Critical, ..AlertFilter::default() };
         let alerts = store.alerts(filter, None, 9).await.unwrap();

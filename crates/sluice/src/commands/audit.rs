@@ -239,7 +239,8 @@ fn verify_record(source: &Source, trust: &Trust, json: bool, screen: &Screen) ->
     } else if compared == 0 {
         screen.note("the chain holds; whether it is the one that was signed says `verify --export` with --key");
     } else if trust.key.is_none() {
-        screen.note("no key was named; the one beside the record was used, which whoever changed the record can change");
+        screen
+            .note("no key was named; the one beside the record was used, which whoever changed the record can change");
     }
     Ok(Exit::Ok)
 }

@@ -73,10 +73,14 @@ impl Recover {
             ("trusted", false) => screen.note("the database is the one this gateway wrote to last"),
             ("investigating", _) => {
                 screen.note("everything stays frozen; nothing is sent and nothing is signed");
-                screen.note("keep a copy of the data folder, the state file and the checkpoints file before anything else");
+                screen.note(
+                    "keep a copy of the data folder, the state file and the checkpoints file before anything else",
+                );
                 screen.note("sluice audit export --out DIR writes the record as it is now");
                 let (state, notes) = (line(text(now, "state_file")), line(text(now, "checkpoints_file")));
-                screen.note(format_args!("sluice audit verify --against {state} compares it with the last signed checkpoint"));
+                screen.note(format_args!(
+                    "sluice audit verify --against {state} compares it with the last signed checkpoint"
+                ));
                 screen.note(format_args!("sluice audit verify --against {notes} compares it with all of them"));
                 if !text(now, "checkpoint").is_empty() {
                     screen.line("the last checkpoint that is remembered:")?;

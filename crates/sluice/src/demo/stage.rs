@@ -29,7 +29,8 @@ use crate::system::{SystemEntropy, SystemIds};
 const ORG: &str = include_str!("policies/org.yaml");
 const AGENT: &str = include_str!("policies/inbox-helper.yaml");
 const CONFIG: &str = "node: demo\ndata: .\nlisten: 127.0.0.1:0\nstop_listen: 127.0.0.1:0\nsandbox: degraded\n\
-                      disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: {limit: 5, window: 10m}}}\n";
+                      disk: {low: 1MB/0%, stop: 1MB/0%}\nbatch: {services: {email: {limit: 5, window: 10m}}}\n\
+                      recovery: {state_file: recovery/state.json}\n";
 /// The revision of MCP the agent speaks.
 const REVISION: &str = "2026-07-28";
 /// How long the loops of a real gateway are given to do what they should not.

@@ -139,13 +139,18 @@ fn a_record_that_was_cut_is_named_by_a_checkpoint_kept_elsewhere() {
     fs::write(&letter, last.lines().map(|line| format!("> {line}\r\n")).collect::<String>()).unwrap();
     let state = at("data.state/state.json");
     for against in [notes.as_str(), state.as_str(), letter.to_str().unwrap(), last.as_str()] {
-        let verify = |data: &str| sluice(&place, &["audit", "verify", "--data", data, "--key", &key, "--against", against]);
+        let verify =
+            |data: &str| sluice(&place, &["audit", "verify", "--data", data, "--key", &key, "--against", against]);
         let whole = verify(&at("data"));
         assert_eq!(whole.status.code(), Some(0), "{}", said(&whole));
         assert!(said(&whole).contains("kept elsewhere"), "{}", said(&whole));
         let cut = verify(&at("backup"));
         assert_eq!(cut.status.code(), Some(9), "{}", said(&cut));
-        assert!(said(&cut).contains("audit.truncated") && said(&cut).contains("gw was cut: entries #"), "{}", said(&cut));
+        assert!(
+            said(&cut).contains("audit.truncated") && said(&cut).contains("gw was cut: entries #"),
+            "{}",
+            said(&cut)
+        );
     }
     // A checkpoint that was made up convinces nobody.
     let size = last.lines().nth(1).unwrap();

@@ -68,9 +68,12 @@ impl Anchors {
         for note in &own {
             let keys: Vec<VerifierKey> = key.cloned().into_iter().collect();
             let text = note.open(&keys).map_err(|error| {
-                Failure::new(Exit::NotVerified, format!("a checkpoint of {log} is not signed by its key (audit.signature)"))
-                    .why(error.to_string())
-                    .hint("name the key that was noted when the log began: --key FILE")
+                Failure::new(
+                    Exit::NotVerified,
+                    format!("a checkpoint of {log} is not signed by its key (audit.signature)"),
+                )
+                .why(error.to_string())
+                .hint("name the key that was noted when the log began: --key FILE")
             })?;
             waiting.push(Checkpoint::parse(text).map_err(|error| {
                 Failure::new(Exit::Usage, format!("not a checkpoint ({})", error.code())).why(error.to_string())
