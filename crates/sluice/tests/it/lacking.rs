@@ -170,7 +170,7 @@ fn a_mount_with_a_network_is_refused_without_namespaces_unless_degraded_and_says
         assert!(status["mounts"][0]["reason"].as_str().unwrap().contains(reason), "{mode}: {status}");
         let doctor = doctor(&place, Lacks::Namespaces);
         let line = doctor.lines().find(|line| line.contains("`looks`") && line.contains("network")).unwrap_or_default();
-        assert!(line.to_lowercase().starts_with(finding), "{mode}: {doctor}");
+        assert!(line.to_lowercase().contains(finding), "{mode}: {doctor}");
         let listed = ask(place.main, "GET", "/v1/mounts", &place.operator_token, None).unwrap().body.to_string();
         assert!(listed.contains(reason), "{mode}: {listed}");
     }
