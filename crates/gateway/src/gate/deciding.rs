@@ -21,7 +21,6 @@ use crate::channels::shown;
 use crate::config::Risk;
 use crate::{Gateway, No, recovery};
 
-
 /// Who speaks, and over what.
 #[derive(Debug, Clone)]
 pub struct Voice {

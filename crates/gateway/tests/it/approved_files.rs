@@ -132,7 +132,7 @@ async fn approve(house: &House, approval: ApprovalId) {
     let question = Question::read(&house.gw, approval).await.unwrap();
     let voice = Voice { by: ana(), channel: "test", ceiling: None };
     let ruling = Ruling::Allow { answer: Yes::Once, note: None };
-    deciding::rule(&house.gw, &voice, &question, ruling, None).await.unwrap();
+    deciding::rule(&house.gw, &voice, &question, ruling).await.unwrap();
 }
 
 async fn hold(house: &House, id: HoldId) -> Hold {

@@ -10,7 +10,7 @@ use sluice_core::{CapabilityName, ServiceName, Span};
 use sluice_gateway::channels::{self, Channel};
 use sluice_gateway::corridor::Answer as Call;
 use sluice_gateway::loops::outbox::Outbox;
-use sluice_gateway::services::{Ask, Performed, Service, Trouble, Work};
+use sluice_gateway::services::{Ask, Performed, ReadSource, Service, Trouble, Work};
 use tokio::task::JoinSet;
 
 use crate::house::{Plan, ana};
@@ -35,6 +35,9 @@ struct Outside(Arc<Mutex<Vec<Value>>>);
 impl Service for Outside {
     fn offers(&self, capability: &CapabilityName) -> bool {
         ["email.", "shell."].iter().any(|service| capability.as_str().starts_with(service))
+    }
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Replica
     }
     fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         Box::pin(async { Ok(Value::Null) })

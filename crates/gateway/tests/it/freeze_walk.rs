@@ -385,7 +385,7 @@ async fn client_id(open: &Open) -> String {
 async fn approve(open: &Open, approval: &str) {
     let ruling = Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None };
     let approval = approval.parse().unwrap();
-    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: None, allowance: None };
+    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: Vec::new(), allowance: None };
     open.house.gw.store.decide(decision).await.unwrap();
 }
 

@@ -296,7 +296,7 @@ proptest! {
             .iter()
             .map(|(action, origin, known)| {
                 let found = if *known { of_capability(&MAIL, action.arguments()) } else { of_unknown(action.arguments()) };
-                found.iter().map(|target| target.traced(&clerk(), Origin::ALL[*origin], None)).collect()
+                found.iter().map(|target| target.traced(&clerk(), None, (Origin::ALL[*origin], None))).collect()
             })
             .collect();
         let cards: Vec<CardWrite<'_>> = actions

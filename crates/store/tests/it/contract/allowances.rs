@@ -15,7 +15,7 @@ fn asker() -> Asker {
     Asker::Agent(AgentName::new("clerk").unwrap())
 }
 
-fn always(world: &World, uses_left: Option<u32>) -> Allowance {
+pub(super) fn always(world: &World, uses_left: Option<u32>) -> Allowance {
     Allowance {
         id: AllowanceId::mint(world.ids.as_ref()),
         scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
@@ -36,12 +36,12 @@ fn bounded(asked: &Admission) -> BoundedCall {
     BoundedCall::of(asked.action.capability(), None, &asked.action, &[])
 }
 
-fn using(id: AllowanceId, asked: Admission) -> Admission {
+pub(super) fn using(id: AllowanceId, asked: Admission) -> Admission {
     let call = bounded(&asked);
     Admission { allowance: Some(AllowanceUse { id, call }), ..asked }
 }
 
-fn give(world: &World, answer: Answer, allowance: &Allowance) {
+pub(super) fn give(world: &World, answer: Answer, allowance: &Allowance) {
     let (_, approval) = asked(world, "clerk", &format!("question {}", allowance.id));
     let ruling = Ruling::Allow { answer, note: None };
     let given = Decision { allowance: Some(allowance.clone()), ..decision(approval, ruling) };

@@ -1,19 +1,17 @@
 //! Budgets and the flood guard of checks: counted with the admission, for a day, on every engine.
 
 use sluice_core::approval::Answer;
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing};
 use sluice_core::batch::Window;
 use sluice_core::budget::{Budget, BudgetLimits, DAY};
-use sluice_core::ids::{AllowanceId, RuleId};
 use sluice_core::policy::Origin;
 use sluice_core::target::Traced;
 use sluice_core::{AgentName, Span, Tier};
-use sluice_store::{Admission, Admitted, Decision, Ruling, StoreError};
+use sluice_store::{Admission, Admitted, StoreError};
 use sluice_testkit::World;
-use sluice_testkit::world::decision;
 
+use super::allowances::{always, give, using};
 use crate::checker;
-use crate::engines::{across_restarts, asked, everywhere, question, service, with_two_nodes};
+use crate::engines::{across_restarts, everywhere, question, service, with_two_nodes};
 
 const PER_ACCOUNT: BudgetLimits = BudgetLimits { account: Some(10), gateway: None, new_targets: None };
 const PER_GATEWAY: BudgetLimits = BudgetLimits { account: None, gateway: Some(3), new_targets: None };
@@ -164,21 +162,10 @@ fn new_targets_are_counted_once_each_and_known_ones_never() {
 #[test]
 fn no_standing_approval_answers_an_exceeded_budget() {
     everywhere(|world| {
-        let allowance = Allowance {
-            id: AllowanceId::mint(world.ids.as_ref()),
-            scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
-            asker: Asker::Agent(AgentName::new("clerk").unwrap()),
-            covers: Covers::Capability("custom:mail".parse().unwrap()),
-            bounds: Bounds { expires_at: Some(world.now() + Span::from_hours(24)), uses_left: None, domains: None },
-            given_at: world.now(),
-            standing: Standing::Active,
-        };
-        let (_, approval) = asked(world, "clerk", "may I");
-        let ruling = Ruling::Allow { answer: Answer::Always, note: None };
-        let given = Decision { allowance: Some(allowance.clone()), ..decision(approval, ruling) };
-        world.wait(world.store.decide(given)).unwrap();
+        let allowance = always(world, None);
+        give(world, Answer::Always, &allowance);
         let send = |text: &str| {
-            let mail = Admission { allowance: Some(allowance.id), ..question(world, "clerk", text) };
+            let mail = using(allowance.id, question(world, "clerk", text));
             is_held(&world.admit(Admission { budgets: PER_GATEWAY, ..mail }))
         };
         assert!(send("1") && send("2") && send("3"));

@@ -230,6 +230,7 @@ fn a_changed_state_at_claim_ends_the_approval_and_asks_about_the_new_state() {
         let ask = |action: &sluice_core::Action| Recheck::Ask {
             code: "files.changed".into(),
             expiry: Span::from_mins(5),
+            reasons: Vec::new(),
             action: Some(Box::new(action.clone())),
         };
         let Claimed::Asked(same, fresh) = rechecked(world, &ask(&changed)) else { panic!() };

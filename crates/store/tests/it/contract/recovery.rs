@@ -159,6 +159,6 @@ fn after_a_restore_nothing_pending_goes_by_itself() {
         );
         world.clock.advance(Span::from_hours(1));
         assert!(world.claim_due().is_empty());
-        assert!(world.wait(world.store.doubtful(world.clock.now(), 9)).unwrap().is_empty());
+        assert!(world.wait(world.store.doubtful(world.now(), 9)).unwrap().is_empty());
     });
 }
