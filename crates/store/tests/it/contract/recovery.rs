@@ -3,7 +3,7 @@
 use sluice_core::capability::EffectClass;
 use sluice_core::grace;
 use sluice_core::hold::{HoldState, Staleness};
-use sluice_core::{Clock as _, HoldId, Span};
+use sluice_core::{HoldId, Span};
 use sluice_store::{Abandoned, Late, Severity, Timing, Word};
 use sluice_testkit::World;
 use sluice_testkit::world::{LEASE, ana};
