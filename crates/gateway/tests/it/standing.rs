@@ -210,7 +210,7 @@ async fn a_write_and_a_read_of_the_gateway_are_answered_within_their_bound_and_e
     let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
     let path = format!("/v1/approvals/{approval}/decision");
     ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": "always"}))).await;
-    assert!(is_asked(&open.house.call("system.metrics", json!({})).await.unwrap()));
+    assert!(is_asked(&open.house.call("system.time", json!({})).await.unwrap()));
     assert!(!is_asked(&open.house.call("system.info", json!({})).await.unwrap()));
     let used = used(&open).await;
     assert_eq!(used.len(), 3, "{used:#?}");

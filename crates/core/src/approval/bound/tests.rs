@@ -204,8 +204,12 @@ fn random(dice: &mut Dice) -> (&'static str, Value, Origin) {
     (name, arguments, origin)
 }
 
-/// What the words of a bound say, read by nothing but plain comparisons: whether `tried` is inside bound `n` of `approved`.
-fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
+/// What the words of a bound say, read by nothing but plain comparisons: whether `tried` is inside the bound of `approved`
+/// that is described so.
+fn inside(name: &str, approved: &Value, tried: &Value, words: &str) -> bool {
+    let says = |part: &str| words.contains(part);
+    let (domains, folders, begins) =
+        (says("known addresses at"), says("known files in"), says("known commands that begin with"));
     let prose: &[&str] = match name {
         "email.send" => &["body"],
         "custom:Bash" => &["description"],
@@ -237,16 +241,16 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
     let folder = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
     let domain = |address: &str| address.split('@').nth(1).unwrap_or("").to_owned();
     let is_plain = |address: &str| address.matches('@').count() == 1 && !address.contains([' ', ',', '"', '<']);
+    let in_folder = |yes: &str, now: &str| {
+        let folder = folder(yes);
+        folders && !folder.is_empty() && (now == folder || now.starts_with(&format!("{folder}/")))
+    };
     // A path beside the main argument: the same file, or the same folder where that is the bound.
     let beside = match (text(approved, "cwd").as_str(), text(tried, "cwd").as_str()) {
         ("", "") => true,
         ("", _) | (_, "") => false,
         (one, other) if !one.starts_with('/') || !other.starts_with('/') => one == other,
-        (one, other) => {
-            clean(one) == clean(other)
-                || (n > 0 && clean(other).starts_with(&format!("{}/", folder(&clean(one)))))
-                || (n > 0 && clean(other) == folder(&clean(one)))
-        }
+        (one, other) => clean(one) == clean(other) || in_folder(&clean(one), &clean(other)),
     };
     match name {
         "email.send" => {
@@ -265,7 +269,7 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
             now.iter().all(|one| is_plain(one))
                 && now
                     .iter()
-                    .all(|one| yes.contains(one) || (n > 0 && yes.iter().any(|yes| domain(yes) == domain(one))))
+                    .all(|one| yes.contains(one) || (domains && yes.iter().any(|yes| domain(yes) == domain(one))))
         }
         "custom:Bash" => {
             let words = |value: &Value| {
@@ -273,12 +277,11 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
             };
             let shell = text(tried, "command").contains([';', '&', '|', '\n', '$', '>', '(']);
             let (yes, now) = (words(approved), words(tried));
-            !shell && beside && (yes == now || (n > 0 && now.starts_with(&yes[..2])))
+            !shell && beside && (yes == now || (begins && now.starts_with(&yes[..2])))
         }
         "filesystem.write" => {
             let (yes, now) = (clean(&text(approved, "path")), clean(&text(tried, "path")));
-            text(tried, "path").starts_with('/')
-                && (yes == now || (n > 0 && (now == folder(&yes) || now.starts_with(&format!("{}/", folder(&yes))))))
+            text(tried, "path").starts_with('/') && (yes == now || in_folder(&yes, &now))
         }
         "slack.send" => text(approved, "channel") == text(tried, "channel"),
         _ => {
@@ -288,7 +291,7 @@ fn inside(name: &str, approved: &Value, tried: &Value, n: usize) -> bool {
             let same = yes == now || (both && yes.to_lowercase() == now.to_lowercase());
             quoted(approved) == quoted(tried)
                 && beside
-                && (same || (n > 0 && both && domain(&yes.to_lowercase()) == domain(&now.to_lowercase())))
+                && (same || (domains && both && domain(&yes.to_lowercase()) == domain(&now.to_lowercase())))
         }
     }
 }
@@ -306,6 +309,7 @@ fn no_standing_approval_answers_a_call_outside_its_stated_bounds() {
         let offers = known(name, approved.clone()).offers();
         for (n, bound) in offers.iter().enumerate() {
             let capability = CapabilityName::new(name).unwrap();
+            let words = bound.words(&capability);
             let allowance = Allowance {
                 id: AllowanceId::from_bits(1),
                 scope: Scope::Standing { rule: RuleId::from_bits(1) },
@@ -330,8 +334,7 @@ fn no_standing_approval_answers_a_call_outside_its_stated_bounds() {
                 };
                 let answers = allowance.answers(&question);
                 let met = matches!(origin, Origin::Known | Origin::Asked);
-                let stated = other == name && met && inside(name, &approved, &arguments, n);
-                let words = bound.words(&capability);
+                let stated = other == name && met && inside(name, &approved, &arguments, &words);
                 assert!(!answers || stated, "{words} answered {other} {arguments} with {origin:?} targets");
                 // And it is of use: what its words cover is answered, unless its risk is high.
                 assert!(answers || !stated || call.risk() == Risk::High, "{words} did not answer {arguments}");
