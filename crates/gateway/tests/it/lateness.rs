@@ -10,7 +10,7 @@ use sluice_core::refusal::Refusal;
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{CapabilityName, HoldId, ServiceName, Span};
 use sluice_gateway::corridor::Answer;
-use sluice_gateway::services::{Ask, Found, Performed, Prepared, Service, Trouble, Work};
+use sluice_gateway::services::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 use sluice_store::AlertFilter;
 use sluice_testkit::ManualClock;
 
@@ -27,6 +27,9 @@ struct Slow {
 impl Service for Slow {
     fn offers(&self, capability: &CapabilityName) -> bool {
         capability.as_str().starts_with("slow.")
+    }
+    fn reads_from(&self, _: &CapabilityName) -> ReadSource {
+        ReadSource::Outside
     }
     fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         Box::pin(async { Ok(Value::Null) })
