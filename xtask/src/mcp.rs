@@ -169,8 +169,10 @@ impl Gate {
         std::thread::spawn(move || drop(said.read_to_end(&mut Vec::new())));
         // The tools of the fixture only read, which a person has to accept.
         let config = home.join("sluice.yaml").display().to_string();
-        let mounts =
-            |words: &[&str]| done(&Line::new(&[&[&program, "mounts"], words, &["--config", &config]].concat()));
+        let mounts = |words: &[&str]| {
+            let words = [&[program.as_str(), "mounts"], words, &["--config", config.as_str()]].concat();
+            done(&Line::new(&words))
+        };
         mounts(&["test", "test"])
             .and_then(|()| mounts(&["accept", "test", "--all", "--read-only", "--yes"]))
             .inspect_err(|_| drop(child.kill()))?;

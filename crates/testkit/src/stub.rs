@@ -256,36 +256,42 @@ impl Stub {
         let log = Arc::clone(&heard);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let mut reader = BufReader::new(stream);
-                while let Some((head, body)) = request(&mut reader) {
-                    let agrees = agree(&head, &body);
-                    if let Ok(mut log) = log.lock() {
-                        log.push(head + &String::from_utf8_lossy(&body));
-                    }
-                    let answer = serde_json::from_slice(&body).ok().and_then(|message| self.answer(&message));
-                    let (status, kind, text) = match (answer, self.kind.as_str()) {
-                        // Of this one, a no is a status as well.
-                        (Some(answer), "stateless") if !agrees || answer.get("error").is_some() => {
-                            (400, "application/json", answer.to_string())
-                        }
-                        (None, _) => (202, "application/json", String::new()),
-                        (Some(answer), "streams") => {
-                            let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
-                            (200, "text/event-stream", format!("event: message\ndata: {note}\n\ndata: {answer}\n\n"))
-                        }
-                        (Some(answer), _) => (200, "application/json", answer.to_string()),
-                    };
-                    let head = format!(
-                        "HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\nmcp-session-id: s-1\r\ncontent-length: {}\r\n\r\n",
-                        text.len()
-                    );
-                    if reader.get_mut().write_all((head + &text).as_bytes()).is_err() {
-                        break;
-                    }
-                }
+                let (stub, log) = (self.clone(), Arc::clone(&log));
+                std::thread::spawn(move || stub.converse(stream, &log));
             }
         });
         (address, heard)
+    }
+
+    /// One connection, from its first request to its end.
+    fn converse(&self, stream: std::net::TcpStream, log: &Mutex<Vec<String>>) {
+        let mut reader = BufReader::new(stream);
+        while let Some((head, body)) = request(&mut reader) {
+            let agrees = agree(&head, &body);
+            if let Ok(mut log) = log.lock() {
+                log.push(head + &String::from_utf8_lossy(&body));
+            }
+            let answer = serde_json::from_slice(&body).ok().and_then(|message| self.answer(&message));
+            let (status, kind, text) = match (answer, self.kind.as_str()) {
+                // Of this one, a no is a status as well.
+                (Some(answer), "stateless") if !agrees || answer.get("error").is_some() => {
+                    (400, "application/json", answer.to_string())
+                }
+                (None, _) => (202, "application/json", String::new()),
+                (Some(answer), "streams") => {
+                    let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
+                    (200, "text/event-stream", format!("event: message\ndata: {note}\n\ndata: {answer}\n\n"))
+                }
+                (Some(answer), _) => (200, "application/json", answer.to_string()),
+            };
+            let head = format!(
+                "HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\nmcp-session-id: s-1\r\ncontent-length: {}\r\n\r\n",
+                text.len()
+            );
+            if reader.get_mut().write_all((head + &text).as_bytes()).is_err() {
+                break;
+            }
+        }
     }
 }
 

@@ -70,7 +70,16 @@ pub(crate) async fn stop(gw: &Gateway, asked: Asked) -> Result<Unfrozen, No> {
     match kind {
         EffectKind::LocalRead | EffectKind::ReplicaRead | EffectKind::CheckedLocalRead => {}
         // Read from the store each time: a freeze of another node counts from the moment it returned there.
-        EffectKind::OutsideRead | EffectKind::Check | EffectKind::Custom => {
+        EffectKind::OutsideRead => {
+            let checked = asked.checked();
+            let free = gw.store.refuse_if_frozen(checked.known().agent().clone(), checked.service().clone()).await;
+            match free {
+                // A connection that stands still by itself says so where it is asked.
+                Ok(()) | Err(StoreError::Braked { .. }) => {}
+                Err(frozen) => return Err(frozen.into()),
+            }
+        }
+        EffectKind::Check | EffectKind::Custom => {
             let checked = asked.checked();
             refuse(&gw.store, checked.known().agent(), checked.service()).await?;
         }

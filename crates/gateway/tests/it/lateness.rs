@@ -29,7 +29,7 @@ impl Service for Slow {
         capability.as_str().starts_with("slow.")
     }
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
-        ReadSource::Replica
+        ReadSource::Outside
     }
     fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
         Box::pin(async { Ok(Value::Null) })

@@ -128,6 +128,7 @@ fn a_server_that_is_added_is_there_at_once_and_one_that_is_removed_is_gone_with_
     assert!(said.contains("good: new") && said.contains("good.write"), "{said}");
     until(&mut listening, "notifications/tools/list_changed");
     assert!(scene.tools().contains("good_echo"));
+    scene.open("good");
     assert_eq!(scene.said("good.echo", "hello"), "echo hello");
     // A write is held for half a minute; one that must be asked about is asked about.
     let held = scene.call("good.write", "later");
