@@ -271,6 +271,10 @@ async fn unwritable(gw: &Gateway, error: &std::io::Error) {
             tracing::error!(code = error.code(), "an alert could not be kept");
         }
     }
+    if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {
+        // A disk that fails is no full disk: nothing on it can be believed, and the database may be next.
+        return gw.give_up(Lost::Record);
+    }
     let used_up = {
         let kept = gw.recovery.kept.lock().await;
         let logs = gw.store.logs().await.unwrap_or_default();
