@@ -198,17 +198,7 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self(Arc::new(Frozen {
-            agent,
-            capability,
-            account,
-            definition,
-            arguments,
-            found,
-            bytes,
-            digest,
-            call_digest,
-        }))
+        Self(Arc::new(Frozen { agent, capability, account, definition, arguments, found, bytes, digest, call_digest }))
     }
 
     /// Reads stored bytes back.
@@ -416,7 +406,10 @@ mod tests {
         assert_eq!(Action::from_stored(one.bytes()).unwrap(), one);
         assert_eq!(Action::from_stored(one.bytes()).unwrap().found(), ["file 1"]);
         assert_eq!(one.with_found(Vec::new()), call);
-        assert!(Action::from_stored(br#"{"agent":"clerk","arguments":{},"capability":"custom:x","found":[],"v":1}"#).is_err());
+        assert!(
+            Action::from_stored(br#"{"agent":"clerk","arguments":{},"capability":"custom:x","found":[],"v":1}"#)
+                .is_err()
+        );
     }
 
     #[test]

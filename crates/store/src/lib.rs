@@ -101,8 +101,8 @@ pub use rollbacks::Point;
 pub use sessions::{Session, SessionFilter};
 pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
 pub use targets::Observation;
-pub use written::{FileOrigin, WrittenFiles};
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
+pub use written::{FileOrigin, WrittenFiles};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
 use crate::lane::Line;

@@ -158,8 +158,7 @@ impl Policy {
         let verdict = Verdict::combine(Layers { agent, org, system }, self.default_for(capability), unknown);
         let whole = CallVerdict { own: verdict, reads: self.judge_call(question).reads };
         let decided = whole.decided_by();
-        let reason_of =
-            |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(escape);
+        let reason_of = |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(escape);
         let reads = whole.reads.iter().map(|read| ReadLine {
             path: escape(&read.path),
             tier: read.verdict.tier,

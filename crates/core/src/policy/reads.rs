@@ -58,7 +58,9 @@ impl Policy {
         let params = self.catalogue.get(question.capability).map_or(&[][..], |Capability { params, .. }| params);
         let named = params.iter().filter(|param| param.reads);
         let paths = named.filter_map(|param| question.arguments.get(&param.name)?.as_str());
-        paths.map(|path| (path.to_owned(), Map::from_iter([("path".to_owned(), Value::String(path.to_owned()))]))).collect()
+        paths
+            .map(|path| (path.to_owned(), Map::from_iter([("path".to_owned(), Value::String(path.to_owned()))])))
+            .collect()
     }
 }
 

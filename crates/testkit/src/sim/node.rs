@@ -384,7 +384,9 @@ impl Sim {
     fn recheck(&mut self) -> Recheck {
         match self.random.below(30) {
             0 if !self.healed => Recheck::Block { code: "policy.blocked".into() },
-            1 if !self.healed => Recheck::Ask { code: "policy.stricter".into(), expiry: Span::from_mins(30), action: None },
+            1 if !self.healed => {
+                Recheck::Ask { code: "policy.stricter".into(), expiry: Span::from_mins(30), action: None }
+            }
             _ => Recheck::Stands,
         }
     }

@@ -202,7 +202,8 @@ fn whoever_claims_too_early_spends_no_yes() {
 #[test]
 fn a_stricter_policy_at_claim_asks_a_person_and_takes_the_old_yes_back() {
     everywhere(|world| {
-        let recheck = Recheck::Ask { code: "policy.approval_required".into(), expiry: Span::from_mins(5), action: None };
+        let recheck =
+            Recheck::Ask { code: "policy.approval_required".into(), expiry: Span::from_mins(5), action: None };
         let plain = world.held("clerk", "never asked");
         world.clock.advance(WINDOW);
         let Claimed::Asked(same, fresh) = rechecked(world, &recheck) else { panic!() };
