@@ -11,7 +11,8 @@ use sluice_core::ids::{KeyId, MessageId, SecretId, SessionId};
 use sluice_core::throttle::Limits;
 use sluice_core::{AgentName, HoldId, NodeName, Span};
 use sluice_store::{
-    Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, Store, StoreError,
+    Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, StatedTask, Store, StoreError,
+    TaskSource,
 };
 use sluice_testkit::ids::SplitMix;
 use sluice_testkit::{CountingIds, ManualClock, World};
@@ -73,7 +74,8 @@ pub fn furnish_beside_writes(world: &World) {
     let key = NewKey { id, kind, label: None, hash: [7; 32], expires_at: None, by: operator() };
     world.wait(store.issue_key(key)).unwrap();
     let session = SessionId::mint(world.ids.as_ref());
-    world.wait(store.open_session(session, clerk(), None, Some("task".into()))).unwrap();
+    let task = StatedTask { text: "task".into(), by: TaskSource::Key(KeyId::from_bits(9)) };
+    world.wait(store.open_session(session, clerk(), None, Some(task))).unwrap();
     let set = |shelf: Shelf, value: &str| StateSet {
         hold: HoldId::mint(world.ids.as_ref()),
         shelf,
