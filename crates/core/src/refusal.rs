@@ -13,6 +13,9 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::clock::Span;
 
+#[macro_use]
+mod table;
+
 mod codes;
 
 pub use codes::Code;
