@@ -85,6 +85,7 @@ fn the_status_fits_one_screen() {
     holds       none
     approvals   0 open
     alerts      0 open
+    budget      0 of 2000 in 24 h: all agents
     disk        enough
     record      NODE: N entries, N signed, head HASH
     ");
