@@ -105,6 +105,8 @@ fn an_unknown_key_is_shown_where_it_stands_with_the_one_that_is_meant() {
     );
     assert!(World::new("lisen: 1\n").said().contains("did you mean `listen`?"));
     assert!(World::new("ttl: 1h\n").said().contains("did you mean `sessions.ttl`?"));
+    let gone = World::new("sessions: {task_from: [clerk]}\n").said();
+    assert!(gone.contains("unknown key `task_from`") && gone.contains("sluice keys create --task-for"), "{gone}");
 }
 
 #[test]

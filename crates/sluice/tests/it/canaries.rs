@@ -157,7 +157,8 @@ fn sluice(place: &Place, words: &[&str], input: &str) -> Vec<u8> {
 fn no_canary_is_in_anything_the_program_writes_or_says() {
     let (service, heard) = mirror();
     let config = "holds: {delays: {\"proxy.*\": 0s}}\nsandbox: degraded\nlog: {level: trace, format: text}\n\
-                  batch: {limit: 100000}\n";
+                  batch: {limit: 100000}\nbudgets: {writes_per_account: 100000, writes_per_gateway: 100000, \
+                  writes_per_local_service: 100000, new_targets_per_agent: 100000}\n";
     let place = Place::new(config, ORG, None);
     let agent = "rules:\n  - {capability: \"proxy.*\", tier: autonomous}\n";
     fs::write(place.folder.path().join("policies/agents/clerk.yaml"), agent).unwrap();

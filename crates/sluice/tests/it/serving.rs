@@ -85,6 +85,7 @@ fn the_status_fits_one_screen() {
     holds       none
     approvals   0 open
     alerts      0 open
+    budget      0 of 2000 in 24 h: all agents
     disk        enough
     record      NODE: N entries, N signed, head HASH
     ");
@@ -150,7 +151,8 @@ fn a_credential_comes_from_the_environment_or_a_private_file_only() {
     assert_eq!(run.code, 10, "{}", run.stderr);
     assert!(!run.stderr.contains(&strange), "{}", run.stderr);
     let agent = fs::read_to_string(gate.path("data/agents/assistant.key")).unwrap();
-    assert_eq!(bare(&["status"], &[("SLUICE_URL", url), ("SLUICE_TOKEN", agent.trim())]).code, 5);
+    let run = bare(&["status"], &[("SLUICE_URL", url), ("SLUICE_TOKEN", agent.trim())]);
+    assert_eq!(run.code, 4, "an agent key is not even sent in the place of a token: {}", run.stderr);
     assert_eq!(gate.run(&["call", "agent.whoami"]).code, 4, "an operator token does not stand in for an agent key");
     assert_eq!(bare(&["status"], &[("SLUICE_URL", "http://user:secret@127.0.0.1:1")]).code, 2);
     let run = bare(&["status"], &[("SLUICE_URL", "http://192.0.2.1:7420")]);

@@ -82,7 +82,7 @@ pub(super) fn keys_apart(config: &Config) -> Option<Finding> {
 
 /// The agent's key that this environment names.
 fn named_key() -> Option<PathBuf> {
-    std::env::var_os("SLUICE_AGENT_KEY_FILE").filter(|path| !path.is_empty()).map(PathBuf::from)
+    crate::settings::variable("SLUICE_AGENT_KEY_FILE").ok().flatten().map(PathBuf::from)
 }
 
 const KEY_HINT: &str = "docs/vault.md says where a root key can come from";

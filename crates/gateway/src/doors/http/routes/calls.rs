@@ -98,7 +98,13 @@ pub const ROUTES: &[Route] = &[
         query: &[],
         body: shape!(sessions::NewSession),
         answers: &[(201, shape!(views::SessionView))],
-        refusals: &[Code::IdentityPaused, Code::IdentitySession, Code::IdentityTaskKey, Code::IdentityUnknownAgent],
+        refusals: &[
+            Code::IdentityPaused,
+            Code::IdentitySession,
+            Code::IdentityTaskKey,
+            Code::IdentityUnknownAgent,
+            Code::SchemaMissingArgument,
+        ],
         handler: handler!(sessions::open),
     },
     Route {

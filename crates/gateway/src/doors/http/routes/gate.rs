@@ -55,6 +55,7 @@ pub const ROUTES: &[Route] = &[
         body: shape!(gate::MailReply),
         answers: &[(200, shape!(serde_json::Value))],
         refusals: &[
+            Code::ApprovalReplyToken,
             Code::ApprovalNotFound,
             Code::ApprovalNotPending,
             Code::ApprovalTooLate,
