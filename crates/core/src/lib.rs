@@ -26,6 +26,7 @@ pub mod proxy;
 pub mod recipients;
 pub mod refusal;
 pub mod rollback;
+pub mod shell;
 pub mod target;
 pub mod throttle;
 pub mod tier;

@@ -18,6 +18,8 @@ mod live;
 mod path;
 mod pattern;
 mod program;
+mod project;
+mod propose;
 mod question;
 #[cfg(test)]
 mod reference;
@@ -41,6 +43,7 @@ pub use judge::{Base, Hit, RateUse, Reason, Verdict};
 pub use layer::{Layer, MAX_BYTES, MAX_RULES};
 pub use live::LivePolicy;
 pub use pattern::Pattern;
+pub use propose::{Proposal, in_house, propose};
 pub use question::{NoRates, Origin, Origins, Question, RateKey, Rates};
 pub use rule::{Rule, RuleRef};
 pub use schema::SCHEMA;
@@ -53,6 +56,7 @@ use crate::tier::Tier;
 use fault::Faults;
 use index::Index;
 use layer::File;
+use project::Projects;
 
 /// Files people write, read so that every problem can be shown where it stands. `sluice.yaml` is read
 /// with it too.
@@ -101,6 +105,7 @@ pub struct Policy {
     org: Option<u32>,
     default: Option<Tier>,
     index: Index,
+    projects: Projects,
     catalogue: Arc<Catalogue>,
     version: String,
 }
@@ -148,8 +153,16 @@ impl Policy {
         let org = sources.org.as_ref().map(|_| 1);
         let default = files.iter().find(|file| file.layer == Layer::Org).and_then(|file| file.default);
         let index = Index::new(&files, catalogue);
+        let mut projects = Projects::default();
+        for file in &files {
+            match (&file.projects, &file.agent) {
+                (Some(folders), Some(agent)) => drop(projects.own.insert(agent.clone(), folders.clone())),
+                (Some(folders), None) => projects.shared.clone_from(folders),
+                (None, _) => {}
+            }
+        }
         let version = version(system, sources.org.as_ref(), &agents, catalogue);
-        let policy = Self { files, org, default, index, catalogue: Arc::clone(catalogue), version };
+        let policy = Self { files, org, default, index, projects, catalogue: Arc::clone(catalogue), version };
         Ok(Loaded { policy: Arc::new(policy), warnings: faults })
     }
 

@@ -15,7 +15,11 @@ use super::path::{Glob, Normal, Prefixes};
 use super::question::Origins;
 use super::suggest::{escape, show_value};
 use crate::capability::ParamKind;
+use crate::shell::pattern::CommandPattern;
+use files::Folders;
 
+pub(crate) mod files;
+mod files_read;
 mod range;
 pub(crate) mod read;
 pub(crate) mod span;
@@ -78,6 +82,12 @@ pub(crate) enum Condition {
     Session(Vec<Box<str>>),
     Account(Vec<Box<str>>),
     Targets(Origins),
+    Commands(Vec<CommandPattern>),
+    WritesWithin(Folders),
+    ReadsWithin(Folders),
+    HostsWithin(Vec<Box<str>>),
+    NamedPath(Vec<Glob>),
+    WrittenPath(Vec<Glob>),
 }
 
 /// A part of the day, on some days, in a zone.
@@ -135,6 +145,12 @@ impl Condition {
                 None => Held::Broken("nobody looked where the targets come from"),
                 Some(origins) => Held::of(!origins.is_empty() && origins.within(*allowed)),
             },
+            Self::Commands(patterns) => files::commands(patterns, facts),
+            Self::WritesWithin(folders) => files::writes_within(folders, facts),
+            Self::ReadsWithin(folders) => files::reads_within(folders, facts),
+            Self::HostsWithin(hosts) => files::hosts_within(hosts, facts),
+            Self::NamedPath(globs) => files::any_named(globs, facts),
+            Self::WrittenPath(globs) => files::any_written(globs, facts),
         }
     }
 
@@ -178,6 +194,11 @@ impl Condition {
                 Some(origins) if origins.is_empty() => "the call has no targets".into(),
                 Some(origins) => format!("the targets are {origins}"),
             },
+            Self::Commands(patterns) => files::found_commands(patterns, facts),
+            Self::WritesWithin(_) | Self::ReadsWithin(_) | Self::NamedPath(_) | Self::WrittenPath(_) => {
+                files::found_files(facts)
+            }
+            Self::HostsWithin(_) => files::found_hosts(facts),
         }
     }
 
@@ -198,6 +219,12 @@ impl Condition {
             Self::Session(_) => "agent_session".into(),
             Self::Account(_) => "account".into(),
             Self::Targets(_) => "targets".into(),
+            Self::Commands(_) => "commands".into(),
+            Self::WritesWithin(_) => "writes_within".into(),
+            Self::ReadsWithin(_) => "reads_within".into(),
+            Self::HostsWithin(_) => "hosts_within".into(),
+            Self::NamedPath(_) => "any_named_path".into(),
+            Self::WrittenPath(_) => "any_written_path".into(),
         }
     }
 }
@@ -208,7 +235,9 @@ impl fmt::Display for Condition {
         write!(f, "{}: ", self.key())?;
         match self {
             Self::PathPrefix { prefixes, .. } => f.write_str(&join(prefixes.listed.iter().map(|p| &**p))),
-            Self::PathGlob { globs, .. } => f.write_str(&join(globs.iter().map(|glob| &*glob.text))),
+            Self::NamedPath(globs) | Self::WrittenPath(globs) | Self::PathGlob { globs, .. } => {
+                f.write_str(&join(globs.iter().map(|glob| &*glob.text)))
+            }
             Self::Compare { bound, .. } => write!(f, "{bound}"),
             Self::OneOf { values, .. } => {
                 let values: Vec<String> = values.iter().map(show_value).collect();
@@ -219,9 +248,12 @@ impl fmt::Display for Condition {
             Self::RecipientsMax(max) => write!(f, "{max}"),
             Self::Hours(hours) => write!(f, "{hours}"),
             Self::Tainted(expected) => write!(f, "{expected}"),
-            Self::RecipientsWithin { domains: list } | Self::Session(list) | Self::Account(list) => {
-                f.write_str(&join(list.iter().map(|item| &**item)))
-            }
+            Self::Commands(patterns) => f.write_str(&join(patterns.iter().map(|pattern| &*pattern.text))),
+            Self::WritesWithin(folders) | Self::ReadsWithin(folders) => write!(f, "{folders}"),
+            Self::RecipientsWithin { domains: list }
+            | Self::Session(list)
+            | Self::Account(list)
+            | Self::HostsWithin(list) => f.write_str(&join(list.iter().map(|item| &**item))),
             Self::Targets(origins) => write!(f, "[{origins}]"),
         }
     }

@@ -130,7 +130,7 @@ impl Policy {
     pub fn explain(&self, question: &Question<'_>) -> Explanation {
         let name = self.index.lookup(question.capability.as_str());
         let capability = name.and_then(Name::capability);
-        let facts = Facts::new(question, name);
+        let facts = Facts::new(question, name, &self.projects);
         let (agent_line, agent) =
             self.explain_file(Layer::Agent, self.index.agent_file(question.agent.as_str()), &facts);
         let (org_line, org) = self.explain_file(Layer::Org, self.org, &facts);

@@ -9,14 +9,43 @@ use serde_json::Value;
 
 use super::index::Name;
 use super::path::{Normal, PathFault};
+use super::project::Projects;
 use super::question::Question;
 use crate::capability::{Capability, ParamKind};
+use crate::shell::{NotUnderstood, Script};
 
 /// Names under which unknown tools usually take what policy looks for.
 const PATHS: [&str; 9] =
     ["path", "source", "destination", "file_path", "notebook_path", "directory", "working_directory", "cwd", "root"];
 const CONTENTS: [&str; 5] = ["content", "body", "text", "message", "new_string"];
 const RECIPIENTS: [&str; 4] = ["to", "recipients", "cc", "bcc"];
+
+/// Names under which tools take a command for a shell.
+const COMMANDS: [&str; 2] = ["command", "cmd"];
+/// Names under which tools take the folder a command runs in; the client's own comes last.
+const FOLDERS: [&str; 5] = ["workdir", "working_directory", "directory", "dir_path", "cwd"];
+/// Arguments of shell tools that change nothing about what runs.
+const ASIDE: [&str; 12] = [
+    "description",
+    "timeout",
+    "timeout_ms",
+    "run_in_background",
+    "is_background",
+    "justification",
+    "yield_time_ms",
+    "max_output_tokens",
+    "tty",
+    "login",
+    "explanation",
+    "reason",
+];
+/// Names under which tools take files they change, beside those of [`PATHS`] that are no folders to run in.
+const FILES: [&str; 9] =
+    ["path", "source", "destination", "file_path", "notebook_path", "target_file", "root", "old_path", "new_path"];
+/// Arguments that are text to look for or to put in place, and no paths.
+const NO_PATHS: [&str; 7] = ["old_string", "query", "pattern", "regex", "prompt", "description", "explanation"];
+/// How files are announced in a patch that a tool applies.
+const PATCHED: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
 
 /// A question with its capability, and what was worked out so far.
 pub(crate) struct Facts<'q> {
@@ -25,6 +54,8 @@ pub(crate) struct Facts<'q> {
     /// Arguments that are paths, as far as the catalogue knows.
     path_names: &'q [Box<str>],
     paths: OnceCell<Paths<'q>>,
+    projects: &'q Projects,
+    script: OnceCell<Option<Result<Script, NotUnderstood>>>,
 }
 
 /// The path arguments of a call. Two fit without allocation, more than two occur only in strangers.
@@ -70,10 +101,99 @@ impl<'q> Paths<'q> {
 
 impl<'q> Facts<'q> {
     #[inline]
-    pub(crate) fn new(question: &'q Question<'q>, name: Option<&'q Name>) -> Self {
+    pub(crate) fn new(question: &'q Question<'q>, name: Option<&'q Name>, projects: &'q Projects) -> Self {
         let capability = name.and_then(Name::capability);
         let path_names = name.map_or(&[][..], Name::paths);
-        Self { question, capability, path_names, paths: OnceCell::new() }
+        Self { question, capability, path_names, paths: OnceCell::new(), projects, script: OnceCell::new() }
+    }
+
+    /// The folders the agent works in.
+    pub(crate) fn projects(&self) -> &'q [Box<str>] {
+        self.projects.of(self.question.agent)
+    }
+
+    /// The folder in which relative paths begin.
+    pub(crate) fn folder(&self) -> Option<&'q str> {
+        self.argument("cwd").and_then(Value::as_str)
+    }
+
+    /// The command of the call, read; nothing if it has none.
+    pub(crate) fn script(&self) -> Option<&Result<Script, NotUnderstood>> {
+        self.script.get_or_init(|| self.read_script()).as_ref()
+    }
+
+    fn read_script(&self) -> Option<Result<Script, NotUnderstood>> {
+        let mut given = COMMANDS.iter().filter_map(|name| self.argument(name));
+        let command = given.next()?;
+        if command.as_str().is_some_and(is_patch) {
+            return None;
+        }
+        if given.next().is_some() {
+            return Some(Err(NotUnderstood("two commands are given")));
+        }
+        // SECURITY: an argument nobody knows may choose another shell, another user or another environment.
+        let known = |name: &str| COMMANDS.contains(&name) || FOLDERS.contains(&name) || ASIDE.contains(&name);
+        if !self.question.arguments.keys().all(|name| known(name)) {
+            return Some(Err(NotUnderstood("the tool was given more than a command")));
+        }
+        // A folder beside the client's own moves relative paths; it is taken where it is the same.
+        let folders: Vec<&Value> = FOLDERS.iter().filter_map(|name| self.argument(name)).collect();
+        if folders.windows(2).any(|pair| matches!(pair, [one, other] if one != other)) {
+            return Some(Err(NotUnderstood("the tool runs in another folder")));
+        }
+        Some(match command {
+            Value::String(text) => Script::parse(text),
+            Value::Array(words) => match words.iter().map(Value::as_str).collect::<Option<Vec<&str>>>() {
+                Some(words) => Script::of_words(&words),
+                None => Err(NotUnderstood("the command is not a text")),
+            },
+            _ => Err(NotUnderstood("the command is not a text")),
+        })
+    }
+
+    /// The command as it was given, for rules that look at its plain text.
+    pub(crate) fn command_texts(&self) -> Vec<&'q str> {
+        let mut texts = Vec::new();
+        for value in COMMANDS.iter().filter_map(|name| self.argument(name)) {
+            match value {
+                Value::String(text) => texts.push(text.as_str()),
+                Value::Array(words) => texts.extend(words.iter().filter_map(Value::as_str)),
+                _ => {}
+            }
+        }
+        texts
+    }
+
+    /// Files the call names by its arguments; nothing in the place of one that is not a text.
+    pub(crate) fn files(&self) -> Vec<Option<&'q str>> {
+        if self.capability.is_some() {
+            return self.of_kind(ParamKind::Path).map(Value::as_str).collect();
+        }
+        let named = FILES.iter().filter_map(|name| self.argument(name)).map(Value::as_str);
+        let patches = ["input", "patch", "command"].iter().filter_map(|name| self.argument(name)?.as_str());
+        let patched = patches.filter(|text| is_patch(text)).flat_map(|text| {
+            text.lines().filter_map(|line| PATCHED.iter().find_map(|start| line.strip_prefix(start))).map(str::trim)
+        });
+        named.chain(patched.map(Some)).collect()
+    }
+
+    /// Every text among the arguments of a tool the catalogue does not know that could be a path, whatever it is called.
+    pub(crate) fn texts(&self) -> Vec<&'q str> {
+        let mut found = Vec::new();
+        if self.capability.is_none() {
+            let arguments = self.question.arguments.iter();
+            let no_path = |name: &str| CONTENTS.contains(&name) || NO_PATHS.contains(&name) || COMMANDS.contains(&name);
+            arguments.filter(|(name, _)| !no_path(name)).for_each(|(_, value)| each_text(value, 0, &mut found));
+        }
+        found
+    }
+
+    /// Addresses the call names; nothing in the place of one that is not a text.
+    pub(crate) fn addresses(&self) -> Vec<Option<&'q str>> {
+        match self.capability {
+            Some(_) => self.of_kind(ParamKind::Url).map(Value::as_str).collect(),
+            None => ["url", "uri"].iter().filter_map(|name| self.argument(name)).map(Value::as_str).collect(),
+        }
     }
 
     pub(crate) fn argument(&self, name: &str) -> Option<&'q Value> {
@@ -158,6 +278,21 @@ impl<'q> Facts<'q> {
         }
         Ok((count > 0).then_some(count))
     }
+}
+
+/// Collects the texts of a value that are short enough to be a path.
+fn each_text<'v>(value: &'v Value, depth: usize, found: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) if text.len() <= 4096 && !text.contains('\n') => found.push(text),
+        Value::Array(items) if depth < 8 => items.iter().for_each(|item| each_text(item, depth + 1, found)),
+        Value::Object(members) if depth < 8 => members.values().for_each(|item| each_text(item, depth + 1, found)),
+        _ => {}
+    }
+}
+
+/// Whether a text is a patch for several files, as some coding agents hand to their tools.
+fn is_patch(text: &str) -> bool {
+    text.trim_start().starts_with("*** Begin Patch")
 }
 
 /// Splits `a@b, "C, D" <c@d>` into addresses. What a mail program might read differently is an error.

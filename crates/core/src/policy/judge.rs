@@ -172,7 +172,7 @@ impl Policy {
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
         let name = self.index.lookup(question.capability.as_str());
         let capability = name.and_then(Name::capability);
-        let facts = Facts::new(question, name);
+        let facts = Facts::new(question, name, &self.projects);
         let answers = self.index.ask(name, &facts, &self.files, self.org);
         let hit = |file: Option<u32>, found: Found| file.and_then(|file| self.hit(file, found, &facts));
         let layers = Layers {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::fault::{Faults, Place};
 use super::pattern::Pattern;
+use super::project;
 use super::rule::{self, Owner, Rule};
 use super::suggest::escape;
 use super::testing::{self, Case};
@@ -44,8 +45,8 @@ impl Layer {
 
     const fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Org => &["name", "description", "defaults", "overrides", "tests"],
-            Self::System | Self::Agent => &["name", "description", "rules", "tests"],
+            Self::Org => &["name", "description", "project", "defaults", "overrides", "tests"],
+            Self::System | Self::Agent => &["name", "description", "project", "rules", "tests"],
         }
     }
 
@@ -71,6 +72,8 @@ pub(crate) struct File {
     pub(crate) agent: Option<AgentName>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) default: Option<Tier>,
+    /// Folders the agents of this file work in.
+    pub(crate) projects: Option<Vec<Box<str>>>,
     pub(crate) tests: Vec<Case>,
 }
 
@@ -88,6 +91,7 @@ pub(crate) fn file(
         agent: agent.cloned(),
         rules: Vec::new(),
         default: None,
+        projects: None,
         tests: Vec::new(),
     };
     if text.len() > MAX_BYTES {
@@ -111,6 +115,7 @@ pub(crate) fn file(
                 let message = format!("`{}` must be a text, not {}", key.text, node.noun());
                 faults.error(node.place, "policy.type", message);
             }
+            "project" => file.projects = Some(project::read(node, faults)),
             "defaults" => file.default = default(node, faults),
             list if list == layer.list() => {
                 let owner = Owner { layer, agent: agent.map_or("", AgentName::as_str) };

@@ -3,7 +3,7 @@
 /// A complete set of policy files with comments and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
-    /// `personal`, `team` or `strict`.
+    /// `coding`, `personal`, `team` or `strict`.
     pub name: &'static str,
     /// For whom it is.
     pub summary: &'static str,
@@ -21,7 +21,18 @@ pub struct TemplateFile {
 }
 
 /// All templates, loosest first.
-pub const TEMPLATES: [Template; 3] = [
+pub const TEMPLATES: [Template; 4] = [
+    Template {
+        name: "coding",
+        summary: "coding agents: reads, project writes, builds and tests run; installs, network and pushes are asked",
+        files: &[
+            TemplateFile { path: "org.yaml", text: include_str!("../../../../policies/templates/coding/org.yaml") },
+            TemplateFile {
+                path: "agents/coder.yaml",
+                text: include_str!("../../../../policies/templates/coding/agents/coder.yaml"),
+            },
+        ],
+    },
     Template {
         name: "personal",
         summary: "one person and their own agents: reads run, local writes are told, what leaves the house is asked",

@@ -677,9 +677,14 @@ fn the_templates_load_without_warnings_and_pass_their_tests() {
         assert!(loaded.warnings.is_empty(), "{}: {}", template.name, LoadErrors { faults: loaded.warnings });
         let outcomes = loaded.policy.test();
         assert!(loaded.policy.tests() >= 8, "{} has tests", template.name);
-        for outcome in outcomes {
-            assert!(outcome.passed, "{}: {outcome:?}", template.name);
-        }
+        let failed: Vec<String> = outcomes
+            .iter()
+            .filter(|outcome| !outcome.passed)
+            .map(|one| {
+                format!("{}:{} {:?} not {:?} by {:?}", one.file, one.place.line, one.got, one.expected, one.decided_by)
+            })
+            .collect();
+        assert!(failed.is_empty(), "{}:\n{}", template.name, failed.join("\n"));
         for file in template.files {
             assert_eq!(
                 format(file.path, file.text).as_deref(),

@@ -38,12 +38,15 @@ pub(crate) struct Init {
     /// Where
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Policies to start from: personal, team or strict
-    #[arg(long, default_value = "personal", value_parser = ["personal", "team", "strict"])]
+    /// Policies to start from: coding, personal, team or strict
+    #[arg(long, default_value = "personal", value_parser = ["coding", "personal", "team", "strict"])]
     template: String,
     /// Name of the first agent; otherwise the one of the template
     #[arg(long, value_name = "NAME")]
     agent: Option<AgentName>,
+    /// Folder the first agent works in, for the template `coding`; otherwise `workspace`
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -60,6 +63,8 @@ struct Plan {
     written_for: &'static str,
     agent: AgentName,
     node: NodeName,
+    /// Where the agent works, if not in `workspace`.
+    project: Option<PathBuf>,
 }
 
 impl Init {
@@ -119,7 +124,14 @@ impl Init {
                 .why("nothing is overwritten")
                 .hint("choose another folder: sluice init --dir gate"));
         }
-        Ok(Plan { dir, template, written_for, agent, node: defaults.node })
+        let project = match &self.project {
+            None => None,
+            Some(_) if template.name != "coding" => {
+                return Err(Failure::new(Exit::Usage, "only the template `coding` has a project"));
+            }
+            Some(project) => Some(fs::canonicalize(project).map_err(|error| cannot("use", project, &error))?),
+        };
+        Ok(Plan { dir, template, written_for, agent, node: defaults.node, project })
     }
 }
 
@@ -194,7 +206,10 @@ impl Plan {
 
     /// The files of the template, for this agent and this folder.
     fn policies(&self, policies: &Path, dir: &Path) -> Result<(), Failure> {
-        let workspace = format!("{}/workspace/", dir.display());
+        let workspace = match &self.project {
+            Some(project) => format!("{}/", project.display()),
+            None => format!("{}/workspace/", dir.display()),
+        };
         let plain = |c: char| c.is_alphanumeric() || "/-_.+@=".contains(c);
         if !workspace.chars().all(plain) {
             return Err(Failure::new(Exit::Usage, format!("`{}` cannot be part of a rule as it is", dir.display()))

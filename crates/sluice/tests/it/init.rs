@@ -83,7 +83,7 @@ fn keys_are_not_printed_where_nobody_sits() {
 
 #[test]
 fn every_template_fits_any_agent_and_its_folder() {
-    for (template, agent) in [("personal", "ann"), ("team", "clerk"), ("strict", "auditor")] {
+    for (template, agent) in [("coding", "mine"), ("personal", "ann"), ("team", "clerk"), ("strict", "auditor")] {
         let bench = gate(&["--template", template, "--agent", agent]);
         let rules = fs::read_to_string(bench.path(&format!("gate/policies/agents/{agent}.yaml"))).unwrap();
         let workspace = fs::canonicalize(bench.path("gate/workspace")).unwrap();

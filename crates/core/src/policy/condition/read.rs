@@ -23,7 +23,7 @@ const REGEX_SIZE: usize = 256 * 1024;
 /// Longest list in a condition.
 const LIST: usize = 1000;
 /// Conditions that are not about one named argument.
-const FIXED: [&str; 16] = [
+const FIXED: [&str; 22] = [
     "path_prefix",
     "path_glob",
     "any_path_prefix",
@@ -39,6 +39,12 @@ const FIXED: [&str; 16] = [
     "agent_session",
     "account",
     "targets",
+    "commands",
+    "writes_within",
+    "reads_within",
+    "hosts_within",
+    "any_named_path",
+    "any_written_path",
     "rate_limit",
 ];
 const SUFFIXES: [&str; 6] = ["_lte", "_lt", "_gte", "_gt", "_in", "_matches"];
@@ -60,7 +66,7 @@ impl Scope<'_> {
         self.matched.is_empty()
     }
 
-    fn has(&self, kind: ParamKind) -> bool {
+    pub(super) fn has(&self, kind: ParamKind) -> bool {
         self.is_open() || self.matched.iter().any(|capability| capability.params_of(kind).next().is_some())
     }
 }
@@ -84,6 +90,7 @@ pub(crate) fn read(node: &Node, scope: &Scope<'_>, faults: &mut Faults<'_>) -> (
         }
     }
     refuse_contradictions(&conditions, scope, faults);
+    super::files_read::imply_project(&mut conditions);
     (conditions.into_iter().map(|(_, condition)| condition).collect(), rate)
 }
 
@@ -120,6 +127,12 @@ impl Reader<'_, '_, '_> {
             "agent_session" => self.words().map(Condition::Session),
             "account" => self.words().map(Condition::Account),
             "targets" => self.targets(),
+            "commands" => self.commands(),
+            "writes_within" => self.folders().map(Condition::WritesWithin),
+            "reads_within" => self.folders().map(Condition::ReadsWithin),
+            "hosts_within" => self.hosts(),
+            "any_named_path" => self.path_globs().map(Condition::NamedPath),
+            "any_written_path" => self.path_globs().map(Condition::WrittenPath),
             _ => self.about_an_argument(),
         }
     }
@@ -231,7 +244,7 @@ impl Reader<'_, '_, '_> {
     }
 
     /// A text, or a list of texts, with where each stands.
-    fn texts(&mut self) -> Option<Vec<(Place, String)>> {
+    pub(super) fn texts(&mut self) -> Option<Vec<(Place, String)>> {
         let items: Vec<&Node> = match &self.value.kind {
             Kind::Text(_) => vec![self.value],
             Kind::List(items) if items.is_empty() => return self.impossible(format!("`{}` is empty", self.key.text)),
@@ -283,6 +296,11 @@ impl Reader<'_, '_, '_> {
         if !self.needs(ParamKind::Path, "a path") {
             return None;
         }
+        self.glob_list().map(|globs| Condition::PathGlob { of, globs })
+    }
+
+    /// Path patterns.
+    pub(super) fn glob_list(&mut self) -> Option<Vec<Glob>> {
         let mut globs = Vec::new();
         for (place, text) in self.texts()? {
             match Glob::new(&text) {
@@ -295,7 +313,7 @@ impl Reader<'_, '_, '_> {
                 }
             }
         }
-        Some(Condition::PathGlob { of, globs })
+        Some(globs)
     }
 
     fn bound(&mut self) -> Option<f64> {

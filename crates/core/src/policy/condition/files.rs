@@ -1,0 +1,259 @@
+//! Conditions about commands, and about the files and hosts a call names.
+//!
+//! Takes the facts of a call; answers holds or fails. Promise: a rule that allows holds only if every command, file and
+//! host of the call could be told and is listed; a rule that forbids holds as soon as one of them is.
+
+use std::fmt;
+
+use super::Held;
+use crate::policy::facts::Facts;
+use crate::policy::path::{Glob, Normal};
+use crate::policy::suggest::escape;
+use crate::shell::pattern::{CommandPattern, is_listed};
+use crate::shell::place::{is_device, lies_in, likely_places, places, raw_pieces};
+use crate::shell::programs::{changed_files, host_of, named_hosts, possible_files};
+use crate::shell::{Bases, Command, Script, Word};
+
+/// The word for the folders an agent's file names as its project.
+pub(crate) const PROJECT: &str = "project";
+
+/// Folders a rule names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Folders {
+    /// The project of the agent is one of them.
+    pub(crate) project: bool,
+    pub(crate) listed: Vec<Box<str>>,
+}
+
+impl fmt::Display for Folders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let project = self.project.then_some(PROJECT);
+        f.write_str(&super::join(project.into_iter().chain(self.listed.iter().map(|folder| &**folder))))
+    }
+}
+
+impl Folders {
+    fn hold(&self, path: &str, facts: &Facts<'_>, removes: bool) -> bool {
+        let project = if self.project { facts.projects() } else { &[] };
+        self.listed.iter().chain(project).any(|folder| lies_in(path, folder, removes))
+    }
+
+    fn hold_all(&self, facts: &Facts<'_>, word: Option<&Word>, bases: &Bases, removes: bool) -> bool {
+        word.and_then(|word| places(word, bases, facts.folder()))
+            .is_some_and(|places| places.iter().all(|path| is_device(path) || self.hold(path, facts, removes)))
+    }
+}
+
+/// Every simple command of the text fits a pattern.
+pub(crate) fn commands(patterns: &[CommandPattern], facts: &Facts<'_>) -> Held {
+    Held::of(first_unlisted(patterns, facts).is_none())
+}
+
+/// What stands against it, in words.
+fn first_unlisted(patterns: &[CommandPattern], facts: &Facts<'_>) -> Option<String> {
+    let script = match facts.script() {
+        None => return Some("the call has no command".into()),
+        Some(Err(why)) => return Some(format!("not judged: {why}")),
+        Some(Ok(script)) => script,
+    };
+    if script.commands.is_empty() && script.redirects.is_empty() {
+        return Some("the command is empty".into());
+    }
+    // SECURITY: bash opens a connection for these names.
+    let connects = |text: &str| text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/");
+    if script.redirects.iter().any(|redirect| connects(&redirect.target.text)) {
+        return Some("a redirection opens a connection".into());
+    }
+    script.commands.iter().find_map(|command| match is_listed(patterns, command) {
+        Ok(true) => None,
+        Ok(false) => Some(format!("`{}` is not listed", escape(&shown(command)))),
+        Err(why) => Some(format!("`{}`: {why}", escape(&shown(command)))),
+    })
+}
+
+fn shown(command: &Command) -> String {
+    let variables = command.assignments.iter().map(|(name, _)| format!("{name}=…"));
+    let words = command.words.iter().map(|word| if word.known == 0 { "…".to_owned() } else { word.text.clone() });
+    variables.chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Every file the call writes lies in the folders. A command that writes none fulfils it; any other call must name one.
+pub(crate) fn writes_within(folders: &Folders, facts: &Facts<'_>) -> Held {
+    let within = match facts.script() {
+        Some(Err(_)) => false,
+        Some(Ok(script)) => {
+            let redirects = script.redirects.iter().filter(|redirect| redirect.writes);
+            let mut changed = script.commands.iter().flat_map(changed_files);
+            redirects.into_iter().all(|one| folders.hold_all(facts, Some(&one.target), &one.bases, false))
+                && changed.all(|one| folders.hold_all(facts, one.word.as_ref(), one.bases, one.removes))
+        }
+        None => named_files(folders, facts),
+    };
+    Held::of(within)
+}
+
+/// Every file the call names, to read or to write, lies in the folders.
+pub(crate) fn reads_within(folders: &Folders, facts: &Facts<'_>) -> Held {
+    let within = match facts.script() {
+        Some(Err(_)) => false,
+        Some(Ok(script)) => {
+            let reads = script.redirects.iter().filter(|redirect| !redirect.writes);
+            let file = |command: &Command, word: &Word| folders.hold_all(facts, Some(word), &command.bases, false);
+            reads.into_iter().all(|one| folders.hold_all(facts, Some(&one.target), &one.bases, false))
+                && script.commands.iter().all(|command| possible_files(command).iter().all(|word| file(command, word)))
+        }
+        None => named_files(folders, facts),
+    };
+    Held::of(within)
+}
+
+fn named_files(folders: &Folders, facts: &Facts<'_>) -> bool {
+    let files = facts.files();
+    let bases = here();
+    !files.is_empty()
+        && files
+            .iter()
+            .all(|file| file.is_some_and(|file| folders.hold_all(facts, Some(&Word::literal(file)), &bases, false)))
+}
+
+fn here() -> Bases {
+    Bases { folders: vec![Word::literal("")], anywhere: false }
+}
+
+/// At least one host is named, and all of them are listed.
+pub(crate) fn hosts_within(hosts: &[Box<str>], facts: &Facts<'_>) -> Held {
+    let Some(named) = hosts_named(facts) else { return Held::No };
+    let listed = |host: &String| {
+        hosts.iter().any(|own| match own.strip_prefix("*.") {
+            Some(domain) => host.strip_suffix(domain).is_some_and(|start| start.ends_with('.')),
+            None => **own == **host,
+        })
+    };
+    Held::of(!named.is_empty() && named.iter().all(listed))
+}
+
+fn hosts_named(facts: &Facts<'_>) -> Option<Vec<String>> {
+    match facts.script() {
+        Some(Ok(script)) => {
+            let mut found = Vec::new();
+            for command in &script.commands {
+                found.extend(named_hosts(command).ok()?);
+            }
+            Some(found)
+        }
+        Some(Err(_)) => None,
+        None => facts.addresses().into_iter().map(|address| host_of(address?)).collect(),
+    }
+}
+
+/// At least one word of the call, however it is written, names such a path.
+pub(crate) fn any_named(globs: &[Glob], facts: &Facts<'_>) -> Held {
+    let mut found = false;
+    let mut look = |path: &str| found |= fits(globs, path);
+    each_file(facts, &mut look);
+    for text in facts.texts() {
+        let word = Word { home: text == "~" || text.starts_with("~/"), ..Word::literal(text) };
+        likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+    }
+    if let Some(Ok(script)) = facts.script() {
+        each_word(script, facts, &mut look);
+    }
+    // What is not understood is asked about, but what it plainly names is forbidden all the same.
+    for text in facts.command_texts() {
+        for piece in raw_pieces(text) {
+            let word = Word { home: piece.starts_with("~/"), ..Word::literal(piece) };
+            likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+        }
+    }
+    Held::of(found)
+}
+
+/// At least one file that the call writes is such a path.
+pub(crate) fn any_written(globs: &[Glob], facts: &Facts<'_>) -> Held {
+    let mut found = false;
+    let mut look = |path: &str| found |= fits(globs, path);
+    match facts.script() {
+        None => each_file(facts, &mut look),
+        Some(Err(_)) => {}
+        Some(Ok(script)) => {
+            for one in script.redirects.iter().filter(|redirect| redirect.writes) {
+                likely_places(&one.target, &one.bases, facts.folder()).iter().for_each(|path| look(path));
+            }
+            for one in script.commands.iter().flat_map(changed_files) {
+                let places = one.word.map(|word| likely_places(&word, one.bases, facts.folder()));
+                places.into_iter().flatten().for_each(|path| look(&path));
+            }
+        }
+    }
+    Held::of(found)
+}
+
+fn fits(globs: &[Glob], path: &str) -> bool {
+    // A path that cannot be compared is too long to be one.
+    Normal::new(path).is_ok_and(|path| globs.iter().any(|glob| glob.matches(&path)))
+}
+
+/// Every path argument, as it would be opened.
+fn each_file(facts: &Facts<'_>, look: &mut impl FnMut(&str)) {
+    for file in facts.files().into_iter().flatten() {
+        let word = Word { home: file == "~" || file.starts_with("~/"), ..Word::literal(file) };
+        likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+    }
+}
+
+fn each_word(script: &Script, facts: &Facts<'_>, look: &mut impl FnMut(&str)) {
+    let mut one = |word: &Word, bases: &Bases| {
+        likely_places(word, bases, facts.folder()).iter().for_each(|path| look(path));
+        // The value of `--option=value`, and what is attached to `-o`.
+        let value = word.text.find('=').map(|at| at + 1).or_else(|| word.text.find('/').filter(|at| *at > 0));
+        if let Some(at) = value {
+            likely_places(&word.tail(at), bases, facts.folder()).iter().for_each(|path| look(path));
+        }
+    };
+    for command in &script.commands {
+        command.words.iter().for_each(|word| one(word, &command.bases));
+        command.assignments.iter().for_each(|(_, value)| one(value, &command.bases));
+    }
+    for redirect in &script.redirects {
+        one(&redirect.target, &redirect.bases);
+    }
+}
+
+/// What the call has instead, for people.
+pub(crate) fn found_commands(patterns: &[CommandPattern], facts: &Facts<'_>) -> String {
+    first_unlisted(patterns, facts).unwrap_or_else(|| "every command is listed".into())
+}
+
+/// The files of the call, for people.
+pub(crate) fn found_files(facts: &Facts<'_>) -> String {
+    match facts.script() {
+        Some(Err(why)) => format!("not judged: {why}"),
+        Some(Ok(script)) => {
+            let redirects = script.redirects.iter().map(|one| one.target.text.clone());
+            let words = script.commands.iter().flat_map(possible_files).map(|word| word.text);
+            let files: Vec<String> = redirects.chain(words).collect();
+            if files.is_empty() {
+                "the command names no file".into()
+            } else {
+                super::join(files.iter().map(String::as_str))
+            }
+        }
+        None => {
+            let files = facts.files();
+            if files.is_empty() {
+                "the call names no file".into()
+            } else {
+                super::join(files.iter().map(|file| file.unwrap_or("something that is not a text")))
+            }
+        }
+    }
+}
+
+/// The hosts of the call, for people.
+pub(crate) fn found_hosts(facts: &Facts<'_>) -> String {
+    match hosts_named(facts) {
+        None => "nobody can tell which hosts are meant".into(),
+        Some(hosts) if hosts.is_empty() => "no host is named".into(),
+        Some(hosts) => super::join(hosts.iter().map(String::as_str)),
+    }
+}
