@@ -8,7 +8,9 @@ use sluice_core::capability::Effect;
 
 use crate::rooms::identity::Knock;
 use crate::rooms::schema::Checked;
-use crate::rooms::{approval, audit, brake, check, hold, identity, leak, origin, policy, read, repeat, schema};
+use crate::rooms::{
+    approval, audit, brake, check, hold, identity, leak, origin, own_files, policy, read, repeat, schema,
+};
 use crate::{Gateway, No};
 
 pub use crate::rooms::answer::Answer;
@@ -51,6 +53,7 @@ async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
 }
 
 async fn onward(gw: &Gateway, checked: Checked) -> Result<Answer, No> {
+    own_files::protect(gw, &checked)?; // the gateway's own folder is nobody's business
     let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, Timestamp};
-use sluice_store::{Agent, Key, KeyKind, Store, StoreError};
+use sluice_store::{Agent, Key, KeyKind, Observing, Store, StoreError};
 use subtle::ConstantTimeEq as _;
 
 /// All credentials.
@@ -78,6 +78,14 @@ impl Keyring {
     #[must_use]
     pub fn is_paused(&self, agent: &AgentName) -> bool {
         self.ring.load().agents.get(agent).is_some_and(|agent| agent.paused_at.is_some())
+    }
+
+    /// The observe mode of an agent, while it lasts.
+    #[must_use]
+    pub fn observing(&self, agent: &AgentName, now: Timestamp) -> Option<Observing> {
+        let ring = self.ring.load();
+        let mode = ring.agents.get(agent).filter(|agent| agent.removed_at.is_none())?.observing.clone();
+        mode.filter(|mode| now < mode.until)
     }
 
     /// Every agent there is.

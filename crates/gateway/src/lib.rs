@@ -25,6 +25,7 @@ pub mod mounts;
 mod no;
 pub mod oauth;
 pub mod open;
+pub mod own_files;
 pub mod policies;
 pub mod proxies;
 pub mod rooms;

@@ -14,3 +14,6 @@
 -- Files and shared state: where their content comes from.
 
 -- Observe mode.
+-- Until when an agent's calls are judged but not stopped, and which of those that leave the house are included.
+ALTER TABLE agents ADD COLUMN observe_until INTEGER;
+ALTER TABLE agents ADD COLUMN observe_leaving TEXT;

@@ -16,7 +16,8 @@ use crate::sql::{Row, Tx, params};
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT name, note, created_at, created_by, paused_at, paused_by, paused_for, removed_at FROM agents ",
+            "SELECT name, note, created_at, created_by, paused_at, paused_by, paused_for, removed_at, \
+             observe_until, observe_leaving FROM agents ",
             $rest
         )
     };
@@ -27,6 +28,7 @@ const ONE: &str = select!("WHERE name = ?1 /*lock*/");
 const ADD: &str = "INSERT INTO agents (name, note, created_at, created_by) VALUES (?1, ?2, ?3, ?4)";
 const PAUSE: &str = "UPDATE agents SET paused_at = ?2, paused_by = ?3, paused_for = ?4 WHERE name = ?1";
 const RESUME: &str = "UPDATE agents SET paused_at = NULL, paused_by = NULL, paused_for = NULL WHERE name = ?1";
+const OBSERVE: &str = "UPDATE agents SET observe_until = ?2, observe_leaving = ?3 WHERE name = ?1";
 const REMOVE: &str = "UPDATE agents SET removed_at = ?2 WHERE name = ?1";
 
 /// An agent the operator knows.
@@ -48,6 +50,17 @@ pub struct Agent {
     pub paused_for: Option<String>,
     /// Since when it is no more.
     pub removed_at: Option<Timestamp>,
+    /// Its observe mode, which may have ended.
+    pub observing: Option<Observing>,
+}
+
+/// Observe mode: calls are judged and recorded, and not stopped for what the rules of the organisation or the agent say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observing {
+    /// When it ends.
+    pub until: Timestamp,
+    /// Capabilities that leave the house and are included, by name.
+    pub leaving: Vec<String>,
 }
 
 /// The agent of this name, if there is one that was not removed. Locked for the transaction.
@@ -61,6 +74,8 @@ enum Deed {
     Add { note: String },
     Pause { reason: String },
     Resume,
+    Observe(Observing),
+    EndObserving,
     Remove,
 }
 
@@ -102,6 +117,18 @@ impl UseCase for Change {
                 desk.write(RESUME, params![name]);
                 self.note(desk, "agent.resumed");
             }
+            Deed::Observe(observing) => {
+                let leaving = observing.leaving.join(" ");
+                desk.write(OBSERVE, params![name, observing.until, leaving.as_str()]);
+                credentials::changed(desk);
+                let fact = Fact::new("agent.observe_started", self.by.clone()).with("agent", name);
+                desk.record(fact.with("until", observing.until).with("leaving", &leaving));
+            }
+            Deed::EndObserving if agent.observing.is_none() => {}
+            Deed::EndObserving => {
+                desk.write(OBSERVE, params![name, None::<Timestamp>, None::<&str>]);
+                self.note(desk, "agent.observe_ended");
+            }
             Deed::Remove => {
                 // What it asked for and has not left goes with it: nobody is left to answer for it.
                 let waiting = Waiting::of(desk, name).await?;
@@ -142,6 +169,13 @@ fn decode(row: Row) -> Result<Agent, StoreError> {
         paused_by: row.maybe_parsed()?,
         paused_for: row.maybe_text()?,
         removed_at: row.maybe_time()?,
+        observing: match (row.maybe_time()?, row.maybe_text()?) {
+            (Some(until), leaving) => {
+                let leaving = leaving.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+                Some(Observing { until, leaving })
+            }
+            (None, _) => None,
+        },
     };
     match (agent.paused_at, &agent.paused_by) {
         (Some(_), Some(_)) | (None, None) => Ok(agent),
@@ -172,6 +206,22 @@ impl Store {
     /// When an agent asks, or there is none of that name.
     pub async fn resume_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
         self.submit(Change { name, by, deed: Deed::Resume }).await.map(drop)
+    }
+
+    /// Starts observe mode for an agent, or replaces it.
+    ///
+    /// # Errors
+    /// When an agent asks, or there is none of that name.
+    pub async fn observe_agent(&self, name: AgentName, by: Actor, mode: Observing) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::Observe(mode) }).await.map(drop)
+    }
+
+    /// Ends observe mode.
+    ///
+    /// # Errors
+    /// When an agent asks, or there is none of that name.
+    pub async fn end_observing(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
+        self.submit(Change { name, by, deed: Deed::EndObserving }).await.map(drop)
     }
 
     /// Removes an agent, revokes all its keys and stops what it asked for and has not left. Gives the writes that

@@ -113,6 +113,10 @@ pub fn translate(tool: &Tool, input: &Value, folder: Option<&str>) -> Result<For
 /// The name of a program's own tool, and its arguments under the names rules know.
 fn builtin(tool: &str, arguments: &mut Map<String, Value>) -> Result<String, Unclear> {
     if EXEC.contains(&tool) {
+        // Rules read commands as a POSIX shell would; this one reads them otherwise.
+        if tool == "PowerShell" {
+            arguments.entry("shell").or_insert("powershell".into());
+        }
         return Ok("custom:exec_cmd".to_owned());
     }
     if WRITE.contains(&tool) {

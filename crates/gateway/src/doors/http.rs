@@ -27,6 +27,7 @@ mod secrets;
 mod services;
 mod sessions;
 mod status;
+mod suggest;
 pub mod views;
 mod watches;
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluice_core::approval::ApprovalState;
 use sluice_core::hold::{Hold, HoldState, Phase};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{ApprovalId, CallId, HoldId, Span, Timestamp};
+use sluice_core::{ApprovalId, CallId, HoldId, Span, Tier, Timestamp};
 use sluice_store::Store;
 
 use crate::services;
@@ -27,6 +27,13 @@ pub enum Answer {
     Allowed {
         /// The call.
         call: CallId,
+    },
+    /// The caller may carry it out only because its agent is observed; the rules would not have let it through.
+    Observed {
+        /// The call.
+        call: CallId,
+        /// What the rules said.
+        would: Tier,
     },
     /// It waits for its undo window to close.
     Held {

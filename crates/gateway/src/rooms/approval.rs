@@ -83,6 +83,10 @@ impl Asked {
     pub fn rates(&self) -> &[Rate] {
         self.judged.rates()
     }
+    /// What the rules said to a call that observe mode lets through.
+    pub fn would(&self) -> Option<Tier> {
+        self.judged.would()
+    }
     pub fn into_checked(self) -> Checked {
         self.judged.into_checked()
     }

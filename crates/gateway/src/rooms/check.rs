@@ -23,5 +23,8 @@ pub(crate) async fn answer(gw: &Gateway, asked: Asked) -> Result<Answer, No> {
     let call = asked.checked().known().call();
     let entry = audit::allowed(gw, &asked);
     audit::close(gw, entry).await?;
-    Ok(Answer::Allowed { call })
+    Ok(match asked.would() {
+        Some(would) => Answer::Observed { call, would },
+        None => Answer::Allowed { call },
+    })
 }

@@ -107,7 +107,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &Asked) -> Admission {
         class: checked.class(),
         object_key: checked.object_key().map(str::to_owned),
         weight: checked.weight(),
-        delay: if asked.only_checks() { Span::ZERO } else { checked.delay() },
+        delay: if asked.only_checks() || asked.would().is_some() { Span::ZERO } else { checked.delay() },
         tier: asked.tier(),
         policy: asked.policy().to_owned(),
         rule: asked.rule().map(str::to_owned),

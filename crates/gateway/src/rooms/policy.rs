@@ -17,6 +17,7 @@ use sluice_core::target::{Traced, origins};
 use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
 use sluice_store::{Rate, Session};
 
+use super::observe;
 use super::origin::{self, Sourced};
 use super::refused::Wanted;
 use super::schema::Checked;
@@ -33,6 +34,8 @@ pub struct Judged {
     rule: Option<String>,
     rates: Vec<Rate>,
     why: Vec<Why>,
+    /// What the rules said, where observe mode lets the call through all the same.
+    would: Option<Tier>,
 }
 
 /// What policy says to an action now.
@@ -60,8 +63,24 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
     let seen = writes.then(|| origins(sourced.targets()));
     let opinion = opinion(gw, sourced.checked().action(), session, (writes, seen)).await?;
     let (checked, targets) = sourced.into_parts();
+    let is_observed = observe::covers(gw, checked.action(), &opinion);
     let Opinion { policy, verdict, tier, rates, why } = opinion;
     let rule = verdict.decided_by().map(|rule| policy.location(rule));
+    if is_observed {
+        let wanted = Wanted::new(checked.action().clone(), &targets);
+        observe::record(gw, &checked, &wanted, (tier, rule.clone())).await?;
+        // The verdict stands in the record; what follows treats the call as one that people are told about.
+        return Ok(Judged {
+            checked,
+            targets,
+            policy,
+            tier: Tier::Notify,
+            rule,
+            rates,
+            why: Vec::new(),
+            would: Some(tier),
+        });
+    }
     if tier == Tier::Blocked {
         let mut words =
             format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
@@ -74,7 +93,7 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
         no.wanted = Some(Box::new(Wanted::new(checked.action().clone(), &targets)));
         return Err(no);
     }
-    Ok(Judged { checked, targets, policy, tier, rule, rates, why })
+    Ok(Judged { checked, targets, policy, tier, rule, rates, why, would: None })
 }
 
 /// Asks the policy in force about an action, counters and taint included. Where the targets come from is found out if
@@ -152,7 +171,11 @@ pub async fn look_again(gw: &Gateway, hold: &Hold) -> Result<Opinion, No> {
         Some(Err(_)) | None => hold.action.clone(),
     };
     let seen = origins(&origin::of(gw, &judged, session.as_ref()).await?);
-    opinion(gw, &judged, session.as_ref(), (true, Some(seen))).await
+    let mut found = opinion(gw, &judged, session.as_ref(), (true, Some(seen))).await?;
+    if observe::covers(gw, &judged, &found) {
+        found.tier = Tier::Notify;
+    }
+    Ok(found)
 }
 
 /// Every reason for a person to be asked. An empty list means that nobody needs to be.
@@ -206,6 +229,9 @@ impl Judged {
     }
     pub(crate) fn why(&self) -> &[Why] {
         &self.why
+    }
+    pub(crate) fn would(&self) -> Option<Tier> {
+        self.would
     }
     /// A person is asked, for a reason no standing yes answers.
     pub(crate) fn escalate(&mut self, reason: Escalation) {

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod canaries;
+mod coding;
 mod crashes;
 mod damage;
 mod dead;

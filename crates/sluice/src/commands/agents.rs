@@ -2,15 +2,16 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_core::AgentName;
+use sluice_core::{AgentName, CapabilityName, Span};
 
 use crate::client::{Ask, Client, Reach, entries, shown};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
+use crate::span::span;
 use crate::table::Table;
 use crate::watch::{self, Listing};
 
-/// List, add, pause and remove agents.
+/// List, add, pause, observe and remove agents.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -61,6 +62,26 @@ enum Verb {
         #[command(flatten)]
         one: One,
     },
+    /// Judge and record an agent's calls for some time without stopping them
+    ///
+    /// What a system rule blocks stays blocked, the leak scan stays, and what leaves the house is stopped as ever unless
+    /// it is named with --also.
+    #[command(
+        before_help = "Examples:\n  sluice agents observe coder\n  sluice agents observe coder --for 8h --also email.send\n  sluice agents observe coder --end"
+    )]
+    Observe {
+        #[command(flatten)]
+        one: One,
+        /// How long, at most a week
+        #[arg(long = "for", value_parser = span, default_value = "24h", conflicts_with = "end")]
+        lasts: Span,
+        /// A capability that leaves the house and is included, by its whole name; may be given again
+        #[arg(long, value_name = "CAPABILITY", conflicts_with = "end")]
+        also: Vec<CapabilityName>,
+        /// End it now
+        #[arg(long)]
+        end: bool,
+    },
     /// Remove an agent and revoke its keys
     #[command(before_help = "Examples:\n  sluice agents remove bookkeeper --yes")]
     Remove {
@@ -107,6 +128,18 @@ impl Agents {
                 say(&client, screen, &one, &ask)
             }
             Verb::Resume { one } => say(&client, screen, &one, &Ask::post(format!("{}/resume", path(&one.name)))),
+            Verb::Observe { one, end: true, .. } => {
+                say(&client, screen, &one, &Ask::delete(format!("{}/observe", path(&one.name))))
+            }
+            Verb::Observe { one, lasts, also, end: false } => {
+                let body = json!({"seconds": lasts.as_millis() / 1000, "leaving": also});
+                let exit = say(&client, screen, &one, &Ask::post(format!("{}/observe", path(&one.name))).body(body))?;
+                screen.note(format_args!(
+                    "calls of {0} are not stopped until then; afterwards: sluice policy suggest --agent {0}",
+                    one.name
+                ));
+                Ok(exit)
+            }
             Verb::Remove { name, yes, json } => {
                 if !yes {
                     screen.ask(&format!("Remove the agent `{name}` and revoke its keys?"), "--yes")?;
@@ -137,6 +170,9 @@ fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, F
         line("keys", shown(&agent, "keys"))?;
         line("since", shown(&agent, "created_at"))?;
         line("note", shown(&agent, "note"))?;
+        if let Some(mode) = agent.get("observing") {
+            line("observed", format!("until {}: nothing is stopped, everything is recorded", shown(mode, "until")))?;
+        }
     }
     Ok(Exit::Ok)
 }

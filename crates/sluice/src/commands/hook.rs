@@ -5,6 +5,7 @@
 //! one, a no on standard output.
 
 mod ask;
+mod guard;
 mod servers;
 mod shapes;
 

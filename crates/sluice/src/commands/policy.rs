@@ -5,6 +5,7 @@ mod explain;
 mod fmt;
 mod live;
 mod start;
+mod suggest;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ enum Verb {
     History(live::History),
     /// Put rules in force that were before
     Revert(live::Revert),
+    /// Propose rules for what observed agents did
+    Suggest(suggest::Suggest),
     /// List policies to start from, or write one
     Templates(start::Templates),
     /// Print the JSON Schema of policy files
@@ -61,6 +64,7 @@ impl Policy {
             Verb::Apply(apply) => apply.run(screen),
             Verb::History(history) => history.run(screen),
             Verb::Revert(revert) => revert.run(screen),
+            Verb::Suggest(suggest) => suggest.run(screen),
             Verb::Templates(templates) => templates.run(screen),
             Verb::Schema(schema) => schema.run(screen),
         }

@@ -57,6 +57,12 @@ fn draw(client: &Client, status: &Value, screen: &Screen) -> Result<(), Failure>
         let (scope, by, since) = (shown(freeze, "scope"), shown(freeze, "by"), shown(freeze, "since"));
         line("frozen", format!("{scope}, by {by} since {since}{why}"))?;
     }
+    for mode in list(status, "observing") {
+        let (agent, until) = (shown(mode, "agent"), shown(mode, "until"));
+        let leaving: Vec<&str> = list(mode, "leaving").iter().filter_map(Value::as_str).collect();
+        let also = if leaving.is_empty() { String::new() } else { format!(", also {}", leaving.join(", ")) };
+        line("OBSERVING", format!("{agent} until {until}{also}: its calls are recorded and NOT stopped"))?;
+    }
     let holds = status.get("holds").and_then(Value::as_object);
     let held: Vec<String> = holds.into_iter().flatten().map(|(state, n)| format!("{n} {state}")).collect();
     line("holds", if held.is_empty() { "none".into() } else { held.join(", ") })?;

@@ -8,6 +8,7 @@ mod asking;
 mod audit;
 mod bombs;
 mod canaries;
+mod coding;
 mod described;
 mod dying;
 mod failing;

@@ -4,17 +4,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sluice_core::ids::KeyId;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, PersonName, Span, Timestamp};
-use sluice_store::{Agent, Key, KeyKind, NewKey, RotateKey, StoreError};
+use sluice_core::{AgentName, CapabilityName, PersonName, Span, Timestamp};
+use sluice_store::{Agent, Key, KeyKind, NewKey, Observing, RotateKey, StoreError};
 
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::{AgentView, KeyView, Page, RoleWord};
+use super::views::{AgentView, KeyView, ObservingView, Page, RoleWord};
 use crate::keys::{KindWord, Token};
 use crate::{Gateway, No};
 
 /// How long the old key works on after a rotation, unless said otherwise.
 const OVERLAP: u64 = 3600;
+/// How long an agent is observed unless said otherwise, and at most, in seconds.
+const OBSERVED: u64 = 24 * 3600;
+const LONGEST_OBSERVED: u64 = 7 * 24 * 3600;
 /// The longest a key can be made to work, in seconds: ten years. Whoever wants more does not name an end.
 const LONGEST_LIFE: u64 = 3650 * 24 * 3600;
 
@@ -38,7 +41,49 @@ fn view(gw: &Gateway, agent: &Agent, keys: &[Key]) -> AgentView {
         paused: agent.paused_at.is_some(),
         removed: agent.removed_at.is_some(),
         keys: u32::try_from(keys.iter().filter(works).count()).unwrap_or(u32::MAX),
+        observing: observing(gw, &agent.name),
     }
+}
+
+/// The observe mode of an agent, while it lasts.
+pub(super) fn observing(gw: &Gateway, agent: &AgentName) -> Option<ObservingView> {
+    let mode = gw.keyring.observing(agent, gw.now())?;
+    Some(ObservingView { agent: agent.to_string(), until: mode.until.to_string(), leaving: mode.leaving })
+}
+
+/// How long an agent is observed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Observe {
+    /// In seconds: a day if not given, at most a week.
+    #[serde(default)]
+    pub seconds: Option<u64>,
+    /// Capabilities that leave the house and are included, by name.
+    #[serde(default)]
+    pub leaving: Vec<String>,
+}
+
+/// `POST /v1/agents/{name}/observe`.
+pub(super) async fn observe(mut visit: Visit) -> Result<Reply, No> {
+    let Observe { seconds, leaving } = visit.take()?;
+    let seconds = seconds.unwrap_or(OBSERVED);
+    if !(60..=LONGEST_OBSERVED).contains(&seconds) {
+        return Err(No::saying(Code::DoorParameter, "an agent is observed for a minute to a week"));
+    }
+    if leaving.len() > 100 || leaving.iter().any(|name| CapabilityName::new(name.as_str()).is_err()) {
+        return Err(No::saying(Code::DoorParameter, "`leaving` lists capabilities by their whole names"));
+    }
+    let name: AgentName = visit.part("name")?;
+    let mode = Observing { until: visit.gw.now() + Span::from_secs(seconds), leaving };
+    visit.gw.store.observe_agent(name.clone(), visit.actor()?, mode).await.map_err(unknown)?;
+    one(&visit.gw, &name, 200).await
+}
+
+/// `DELETE /v1/agents/{name}/observe`.
+pub(super) async fn end_observing(visit: Visit) -> Result<Reply, No> {
+    let name: AgentName = visit.part("name")?;
+    visit.gw.store.end_observing(name.clone(), visit.actor()?).await.map_err(unknown)?;
+    one(&visit.gw, &name, 200).await
 }
 
 /// A new agent.

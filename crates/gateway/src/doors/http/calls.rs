@@ -181,6 +181,7 @@ pub(super) async fn whoami(visit: Visit) -> Result<Reply, No> {
             "kind": "agent", "name": agent, "key_id": visitor.key(),
             "paused": gw.keyring.is_paused(agent), "folders": about(gw).folders_of(agent),
             "expires_at": visitor.expires_at().map(|at| at.to_string()),
+            "observing_until": gw.keyring.observing(agent, gw.now()).map(|mode| mode.until.to_string()),
         }),
         (None, Some((person, role))) => serde_json::json!({
             "kind": "operator", "name": person, "role": super::views::role_word(role), "key_id": visitor.key(),

@@ -11,7 +11,7 @@ use sluice_store::{AlertFilter, Scope, Severity, Store, StoreError};
 
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::{FreezeView, Page};
+use super::views::{FreezeView, ObservingView, Page};
 use crate::No;
 use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
@@ -62,6 +62,8 @@ pub struct StatusView {
     pub mounts: Vec<MountStatus>,
     /// Channels over which people answer, as far as they have been tried.
     pub channels: Vec<ChannelStatus>,
+    /// Agents in observe mode: their calls are judged and recorded, and not stopped.
+    pub observing: Vec<ObservingView>,
 }
 
 /// How well people are heard over a channel.
@@ -197,6 +199,7 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         services,
         mounts: mounts(gw),
         channels: channels(gw),
+        observing: gw.keyring.agents().iter().filter_map(|agent| super::agents::observing(gw, agent)).collect(),
     };
     Ok(Reply::json(200, &view))
 }

@@ -244,6 +244,20 @@ pub struct AgentView {
     pub removed: bool,
     /// Its credentials that still work.
     pub keys: u32,
+    /// Its observe mode, while it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observing: Option<ObservingView>,
+}
+
+/// An agent whose calls are judged and recorded, and not stopped.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ObservingView {
+    /// The agent.
+    pub agent: String,
+    /// When it ends by itself.
+    pub until: String,
+    /// Capabilities that leave the house and are included.
+    pub leaving: Vec<String>,
 }
 
 /// A credential, without what opens anything.
@@ -360,6 +374,15 @@ impl CallView {
             Answer::Allowed { call } => {
                 (200, Self { call_id: call.to_string(), status: "allowed".into(), ..Self::default() })
             }
+            Answer::Observed { call, would } => (
+                200,
+                Self {
+                    call_id: call.to_string(),
+                    status: "allowed".into(),
+                    reason: Some(format!("observe mode: the rules say {would}")),
+                    ..Self::default()
+                },
+            ),
             Answer::Held { call, hold, not_before } => (
                 202,
                 Self {

@@ -178,7 +178,7 @@ fn write(answer: &Answer) -> Option<CallId> {
         | Answer::Awaiting { call, .. }
         | Answer::Under { call, .. }
         | Answer::Done { call, .. } => Some(*call),
-        Answer::Allowed { .. } => None,
+        Answer::Allowed { .. } | Answer::Observed { .. } => None,
     }
 }
 

@@ -151,6 +151,7 @@ async fn whoami(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> 
     let value = json!({
         "status": "done", "agent": guest.agent, "key_id": guest.visitor.key(),
         "session_id": guest.session.as_ref().map(|session| session.id), "paused": gw.keyring.is_paused(&guest.agent),
+        "observing_until": gw.keyring.observing(&guest.agent, gw.now()).map(|mode| mode.until.to_string()),
         "frozen": frozen, "folders": gw.about.folders_of(&guest.agent), "policy_version": policy.version(),
         "tiers": tiers,
     });

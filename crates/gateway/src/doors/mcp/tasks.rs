@@ -28,7 +28,9 @@ pub(super) fn new(gw: &Gateway, call: CallId, answer: &Answer) -> CreateTaskResu
         Answer::Awaiting { expires_at: Some(until), .. } => format!("a person was asked and can answer until {until}"),
         Answer::Awaiting { .. } => "a person was asked".to_owned(),
         Answer::Held { not_before, .. } => format!("held until {not_before}"),
-        Answer::Done { .. } | Answer::Allowed { .. } | Answer::Under { .. } => "on its way".to_owned(),
+        Answer::Done { .. } | Answer::Allowed { .. } | Answer::Observed { .. } | Answer::Under { .. } => {
+            "on its way".to_owned()
+        }
     };
     CreateTaskResult::new(task(call, now, now).with_status_message(message))
 }

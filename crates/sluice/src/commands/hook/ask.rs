@@ -10,8 +10,8 @@ use sluice_core::{CallId, CapabilityName, HoldId, Span};
 use sluice_gateway::doors::foreign::{self, Tool};
 use sluice_gateway::doors::mcp::names::Names;
 
-use super::Agent;
 use super::shapes::Asked;
+use super::{Agent, guard};
 use crate::client::{Ask, Client, Reach, Whose, entries, private_file, text};
 use crate::failure::{Exit, Failure};
 use crate::settings::variable;
@@ -35,7 +35,10 @@ pub(super) enum Decision {
 /// # Errors
 /// When the gate cannot be asked.
 pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> Result<Decision, Failure> {
-    if asked.is_left_alone(agent) {
+    if guard::names_own_files(asked) {
+        return Ok(Decision::Deny(guard::WORDS.to_owned()));
+    }
+    if asked.is_left_alone(agent) && !guard::names_credentials(asked) {
         return Ok(Decision::NoOpinion);
     }
     let wish = match foreign::translate(&asked.tool, &asked.input, asked.folder.as_deref()) {

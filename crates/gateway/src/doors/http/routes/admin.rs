@@ -4,7 +4,7 @@ use sluice_core::refusal::Code;
 
 use super::{ADMIN, AGENT, APPROVER, CURSOR, LIMIT, SERVICE, SESSION, VIEWER, handler, shape};
 use crate::doors::http::route::{Param, Route};
-use crate::doors::http::{agents, policy, record, status, views};
+use crate::doors::http::{agents, policy, record, status, suggest, views};
 
 const LOG: Param = Param { name: "log", kind: "string", about: "Of which node; this one if not given." };
 
@@ -87,6 +87,32 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(views::AgentView))],
         refusals: &[Code::IdentityUnknownAgent, Code::StoreConflict],
         handler: handler!(agents::resume),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/agents/{name}/observe",
+        name: "observeAgent",
+        about: "Judges and records an agent's calls for some time without stopping them.",
+        access: ADMIN,
+        stops: false,
+        query: &[],
+        body: shape!(agents::Observe),
+        answers: &[(200, shape!(views::AgentView))],
+        refusals: &[Code::IdentityUnknownAgent, Code::StoreConflict],
+        handler: handler!(agents::observe),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/agents/{name}/observe",
+        name: "endObserving",
+        about: "Ends observe mode for an agent.",
+        access: APPROVER,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(views::AgentView))],
+        refusals: &[Code::IdentityUnknownAgent, Code::StoreConflict],
+        handler: handler!(agents::end_observing),
     },
     Route {
         method: "GET",
@@ -217,6 +243,19 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(policy::Replayed))],
         refusals: &[Code::PolicyInvalid],
         handler: handler!(policy::replay),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/policy/suggest",
+        name: "suggestPolicy",
+        about: "Proposes rules for what observed agents did, and says what these rules would have done with it.",
+        access: VIEWER,
+        stops: false,
+        query: &[],
+        body: shape!(suggest::Suggest),
+        answers: &[(200, shape!(views::Page<suggest::SuggestionView>))],
+        refusals: &[],
+        handler: handler!(suggest::suggest),
     },
     Route {
         method: "GET",
