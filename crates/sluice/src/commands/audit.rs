@@ -124,7 +124,7 @@ fn of_export(folder: &Path, kept: &[Note]) -> Result<Vec<Note>, Failure> {
     let Ok(log) = sluice_core::audit::export::Log::parse(&log) else { return Ok(Vec::new()) };
     let own = against::of_log(kept, &log.log);
     match (own.is_empty(), kept.is_empty()) {
-        (true, false) => Err(none_of(&log.log.to_string())),
+        (true, false) => Err(none_of(log.log.as_ref())),
         (_, _) => Ok(own),
     }
 }
