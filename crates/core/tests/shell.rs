@@ -72,7 +72,8 @@ impl Dice {
 fn stage(place: &Path) -> PathBuf {
     let programs = place.join("programs");
     std::fs::create_dir_all(&programs).unwrap();
-    let script = "#!/bin/sh\n{ for word in \"${0##*/}\" \"$@\"; do printf '%s\\037' \"$word\"; done; printf '\\036'; } >> \"$LOG\"\n";
+    // One write for each call: two ends of a pipe run at the same time.
+    let script = "#!/bin/sh\nline=\nfor word in \"${0##*/}\" \"$@\"; do line=\"$line$word\u{1f}\"; done\nprintf '%s\\036' \"$line\" >> \"$LOG\"\n";
     for name in ["aa", "bb", "cc"] {
         let program = programs.join(name);
         std::fs::write(&program, script).unwrap();

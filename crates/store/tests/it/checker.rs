@@ -114,12 +114,17 @@ fn check_approvals(world: &World, entries: &[Entry]) {
         }
         assert!(story.is_empty(), "{id}: {story:?} follow nothing");
         assert_eq!(at, Some(card.approval.state.word()), "{id}");
-        // A card also counts the writes that joined it after the one it was made for.
-        let grown = match card.approval.subject {
-            Subject::Write | Subject::Request => 0,
-            Subject::Batch => joined[&id] - 1,
-        };
-        assert_eq!(card.approval.version, moves + grown, "{id}");
+        // A card also counts the writes that joined it later. It is made for the first of them, or for writes that were
+        // taken back when one tripped the window that has a question of its own; such a write may make it grow, too.
+        let version = card.approval.version;
+        match card.approval.subject {
+            Subject::Write | Subject::Request => assert_eq!(version, moves, "{id}"),
+            Subject::Batch => {
+                let least = joined.get(&id).copied().unwrap_or(0).saturating_sub(1);
+                let most = u64::from(card.approval.items);
+                assert!((moves + least..=moves + most).contains(&version), "{id}: {version} after {moves} moves");
+            }
+        }
         assert_eq!(card.items.len(), card.approval.items as usize, "{id}");
     }
 }
