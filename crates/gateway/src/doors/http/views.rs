@@ -1,9 +1,10 @@
 //! What the API shows: our words as JSON, with their schemas.
 
+mod judgement;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_core::approval::reason::AskReason;
 use sluice_core::approval::{ApprovalState, Subject};
 use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::{Hold, HoldState};
@@ -14,6 +15,8 @@ use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
 use crate::Gateway;
 use crate::gate::standing::OfferView;
 use crate::rooms::answer::{Answer, status};
+
+pub use judgement::{ObservingView, ReasonView};
 
 /// A problem (RFC 9457): why the answer is no.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -229,18 +232,6 @@ pub struct ApprovalView {
     pub standing: Vec<OfferView>,
 }
 
-/// One reason why a person is asked.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ReasonView {
-    /// Stable code, such as `policy.rule` or `batch.window`.
-    pub code: String,
-    /// The rule that asked, as file and line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
-    /// All of it on one line for people.
-    pub words: String,
-}
-
 /// A freeze in force.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FreezeView {
@@ -275,17 +266,6 @@ pub struct AgentView {
     /// Its observe mode, while it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observing: Option<ObservingView>,
-}
-
-/// An agent whose calls are judged and recorded, and not stopped.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ObservingView {
-    /// The agent.
-    pub agent: String,
-    /// When it ends by itself.
-    pub until: String,
-    /// Capabilities that leave the house and are included.
-    pub leaving: Vec<String>,
 }
 
 /// A credential, without what opens anything.
@@ -557,12 +537,6 @@ impl ApprovalView {
             risk: None,
             standing: Vec::new(),
         }
-    }
-}
-
-impl From<&AskReason> for ReasonView {
-    fn from(reason: &AskReason) -> Self {
-        Self { code: reason.code.clone(), rule: reason.rule.clone(), words: reason.words() }
     }
 }
 
