@@ -1,5 +1,5 @@
 //! The judgement of a database, on all that can be remembered and all that can be there.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 

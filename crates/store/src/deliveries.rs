@@ -310,8 +310,7 @@ impl Store {
     pub async fn open_delivery(
         &self,
         approval: ApprovalId,
-        channel: &str,
-        place: &str,
+        (channel, place): (&str, &str),
         secret: [u8; 32],
         items: &[Item],
     ) -> Result<Delivery, StoreError> {

@@ -698,6 +698,28 @@ fn the_templates_load_without_warnings_and_pass_their_tests() {
     assert_eq!(format("system.yaml", SYSTEM).as_deref(), Ok(SYSTEM));
 }
 
+/// Not in the template itself: in a project below `/tmp`, where everything may be written, these are free.
+#[test]
+fn the_coding_template_asks_before_an_agent_leaves_its_project_or_empties_it() {
+    let template = TEMPLATES.iter().find(|template| template.name == "coding").unwrap();
+    let text = |path: &str| template.files.iter().find(|file| file.path == path).unwrap().text;
+    let policy = policy(text("org.yaml"), &[("coder", text("agents/coder.yaml"))]);
+    for command in [
+        "rm ../other/file",
+        "find . -delete",
+        "find .. -name x -exec rm {} \\;",
+        "mv ../x .",
+        "echo x > ../x",
+        "cat ../secret.txt",
+        "cd .. && rm notes.txt",
+    ] {
+        let arguments = json!({"command": command, "cwd": "/workspace/coder/"});
+        assert_eq!(ask(&policy, "coder", "custom:exec_cmd", arguments).tier, Tier::ApprovalRequired, "{command}");
+    }
+    let arguments = json!({"path": "/workspace/coder/../x"});
+    assert_eq!(ask(&policy, "coder", "custom:write_file", arguments).tier, Tier::ApprovalRequired);
+}
+
 #[test]
 fn tests_say_which_rule_must_decide() {
     let org = "defaults: {tier: notify}\noverrides: [{capability: 'email.*', tier: blocked}]\ntests:\n  - {given: {capability: email.send}, expect: {tier: blocked, rule: 'email.*'}}\n  - {given: {capability: email.send}, expect: {tier: blocked, rule: email.send}}\n  - {given: {capability: slack.send}, expect: {tier: notify, rule: default}}\n";

@@ -325,7 +325,7 @@ impl Reader {
                 let name = inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
                 let plain = name.is_empty() && !inner.is_empty();
                 let altered = [":-", ":+", "-", "+", "%", "#"].iter().any(|sign| name.starts_with(sign));
-                if !plain && !(altered && name.len() < inner.len() && !inner.contains('@')) {
+                if !(plain || altered && name.len() < inner.len() && !inner.contains('@')) {
                     return Err(NotUnderstood("a variable is changed while it is read"));
                 }
                 draft.variable(&inner, !quoted);

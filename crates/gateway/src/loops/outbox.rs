@@ -237,7 +237,7 @@ impl Outbox {
         let ceiling = ceiling(gw, name);
         let secret = secret(gw);
         // On record first: if we are killed after sending, whoever got the letter can still answer it.
-        let delivery = gw.store.open_delivery(id, name, &target.place, hash(&secret), items).await?;
+        let delivery = gw.store.open_delivery(id, (name, &target.place), hash(&secret), items).await?;
         let letter = letter::letter(gw, question, &target.place, (channel.room(), ceiling), secret);
         if let Some(findings) = &letter.withheld {
             gw.store.withheld(id, name, findings.clone()).await?;

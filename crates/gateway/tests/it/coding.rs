@@ -115,7 +115,14 @@ async fn observe_mode_lets_through_what_stays_in_the_house_records_what_would_ha
         assert!(matches!(shell(&house, leaving).await, Ok(Answer::Awaiting { .. })), "{leaving}");
     }
     assert!(matches!(check(&house, "custom:send_message", json!({"to": "x"})).await, Ok(Answer::Awaiting { .. })));
-    assert_eq!(check(&house, "secrets.read_raw", json!({})).await.unwrap_err(), Code::PolicyBlocked, "a system rule");
+    // What a system rule blocks stays blocked, although the same capability is let through elsewhere.
+    let export = |path: &str| json!({"backup_id": "b1", "path": path});
+    assert_eq!(
+        would(check(&house, "state.backup.export", export("/srv/app/b.json")).await),
+        Some(Tier::ApprovalRequired)
+    );
+    let blocked = check(&house, "state.backup.export", export("/etc/cron.d/b")).await;
+    assert_eq!(blocked.unwrap_err(), Code::PolicyBlocked, "a system rule");
     let key = format!("{}{}", "AK".to_owned() + "IA", "QX7ZJ3M5W2K9V4TB");
     assert_eq!(shell(&house, &format!("ls {key}")).await.unwrap_err(), Code::LeakFound, "the leak scan stays");
     observe(&house, &["custom:send_message"]).await;
@@ -136,7 +143,7 @@ async fn observe_mode_is_an_admins_shows_everywhere_and_leads_to_rules_that_were
         assert_eq!(refused.status, 403, "{refused:?}");
     }
     for bad in [json!({"seconds": 0}), json!({"seconds": 999_999_999}), json!({"leaving": ["not a name!"]})] {
-        assert_eq!(ask(open.main, "POST", path, &house.operator_token, Some(&bad)).await.status, 400, "{bad}");
+        assert_eq!(ask(open.main, "POST", path, &house.operator_token, Some(&bad)).await.status, 422, "{bad}");
     }
     let started = ask(open.main, "POST", path, &house.operator_token, Some(&json!({"seconds": 3600}))).await;
     assert_eq!((started.status, started.json()["observing"]["agent"].as_str()), (200, Some("clerk")));

@@ -46,7 +46,7 @@ async fn asked(gw: &Gateway, n: usize) -> (ApprovalId, String, i64) {
     let Received::Asked(filed) = gw.store.request(new).await.unwrap() else { panic!("asked before") };
     let (id, secret) = (filed.approval.id, format!("{n:022}"));
     let number = i64::try_from(n).unwrap() + 1;
-    let delivery = gw.store.open_delivery(id, "telegram", &ANA.to_string(), hash(&secret), &[]).await.unwrap();
+    let delivery = gw.store.open_delivery(id, ("telegram", &ANA.to_string()), hash(&secret), &[]).await.unwrap();
     gw.store.delivery_sent(delivery, number.to_string()).await.unwrap();
     (id, secret, number)
 }

@@ -364,7 +364,8 @@ async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_say
 
 #[tokio::test]
 async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
-    let open = open(plan("approvals: {two_people: medium}\n")).await;
+    let people = "people: [{name: eve, email: eve@home.example}]";
+    let open = open(plan(&format!("inbox: {{trust_sender: true}}\napprovals: {{two_people: medium, {people}}}\n"))).await;
     for (arguments, risk) in
         [(json!({"to": "accounts@northpeak.example"}), "medium"), (json!({"to": "new@northpeak.example"}), "high")]
     {
@@ -379,7 +380,7 @@ async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
     }
     let asked = check(&open.house, None, "email.send", &json!({"to": "other@northpeak.example"})).await;
     let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
-    let reply = json!({"subject": format!("[{approval}]"), "body": "1"});
+    let reply = json!({"from": "eve@home.example", "subject": format!("[{approval}]"), "body": "1"});
     let refused = ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await;
     assert_eq!(refused.json()["code"], "approval.not_offered", "mail approves up to medium: {refused:?}");
 }

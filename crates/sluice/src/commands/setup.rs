@@ -130,7 +130,23 @@ impl Setup {
                 "Codex runs a new or changed hook only after you trust it: start codex, type /hooks and allow it",
             );
         }
+        if self.hooks && !(self.print || self.diff || self.undo) && worst.is_ok() {
+            self.offer_coding_rules(screen);
+        }
         worst
+    }
+
+    /// Names the rules that let a coding agent work, where the gateway's rules are not made for one.
+    fn offer_coding_rules(&self, screen: &Screen) {
+        let Ok(Some(config)) = self.gateway() else { return };
+        let files = fs::read_dir(config.policies.join("agents")).into_iter().flatten().flatten();
+        let is_for_a_project = |text: String| text.lines().any(|line| line.starts_with("project:"));
+        if !files.filter_map(|file| fs::read_to_string(file.path()).ok()).any(is_for_a_project) {
+            screen.note(
+                "These rules ask about most tools of a coding agent. Rules that let it read, edit its project, build and \
+                 test without a question: sluice init --template coding --project DIR (see docs/coding-agents.md)",
+            );
+        }
     }
 
     fn changes(&self, place: &Place) -> Vec<Change> {

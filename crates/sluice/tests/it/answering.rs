@@ -25,6 +25,10 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
     who       assistant, at filesystem
     what      filesystem.delete
       path         GATE/workspace/odd\u{202e}name.txt
+    what it is about, in the words of others:
+        | deletes GATE/workspace/odd\u{202e}name.txt: 1 bytes, sha256 HASH
+        | all of it: x
+        | state of all files: sha256 HASH
     origin    path GATE/workspace/odd\u{202e}name.txt: known
     why       rule GATE/policies/org.yaml:44
     risk      low

@@ -41,6 +41,10 @@ fn start(place: &Place) -> Option<Traced> {
         .arg(env!("CARGO_BIN_EXE_sluice"))
         .args(["serve", "--config"])
         .arg(place.folder.path().join("sluice.yaml"))
+        // As `Place::start` does: with a home here and none there, the second start would look for the state file in
+        // another place. The path is what finds the tracer.
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

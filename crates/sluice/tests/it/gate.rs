@@ -149,6 +149,7 @@ impl Gate {
             (r"\b([a-z]+)_[0-9a-f]{32}\b", "${1}_ID"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
             (r"\b(sha256[a-z0-9-]*):[0-9a-f]+", "$1:HASH"),
+            (r"\bsha256 [0-9a-f]{64}\b", "sha256 HASH"),
             (r"\bhead [0-9a-f]{16}\b", "head HASH"),
             (r"(?m)^(node|record)( +)[^,:\n]+", "$1${2}NODE"),
             (r"\d+ entries, \d+ signed", "N entries, N signed"),

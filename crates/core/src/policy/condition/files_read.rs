@@ -31,9 +31,9 @@ pub(super) fn imply_project(conditions: &mut Vec<(Place, Condition)>) {
 
 impl Reader<'_, '_, '_> {
     fn can_have_command(&self) -> bool {
-        let named = |name: &&str| self.scope.matched.iter().any(|capability| capability.param(name).is_some());
+        let named = |name: &str| self.scope.matched.iter().any(|capability| capability.param(name).is_some());
         let known_without = matches!(self.scope.pattern, Pattern::Name(name) if WITHOUT_COMMAND.contains(&&**name));
-        (self.scope.is_open() && !known_without) || COMMAND.iter().any(|name| named(&name))
+        (self.scope.is_open() && !known_without) || COMMAND.iter().any(|name| named(name))
     }
 
     fn lacks(&mut self, what: &str) {

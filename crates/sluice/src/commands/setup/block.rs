@@ -11,7 +11,7 @@ const START: &str = "# >>> sluice: written by `sluice setup`, removed by `sluice
 const END: &str = "# <<< sluice";
 /// What the block brings.
 const TABLE: [&str; 2] = ["mcp_servers", "sluice"];
-const LIST: [&str; 2] = ["hooks", "PreToolUse"];
+const LISTS: [[&str; 2]; 2] = [["hooks", "PreToolUse"], ["hooks", "UserPromptSubmit"]];
 
 /// The text with our block in it, in place of the one that was there.
 pub(super) fn put(text: &str, block: &str) -> Result<String, String> {
@@ -29,7 +29,7 @@ pub(super) fn put(text: &str, block: &str) -> Result<String, String> {
     };
     let after = format!("{rest}{gap}{START}\n{block}{END}\n");
     let mut with = read(&after).map_err(|_| {
-        format!("`{}` or `{}` is written there in a form that nothing can be added to", TABLE[0], LIST.join("."))
+        format!("`{}` or `{}` is written there in a form that nothing can be added to", TABLE[0], LISTS[0].join("."))
     })?;
     take_out(&mut with, &before);
     if with != before {
@@ -101,18 +101,19 @@ fn take_out(with: &mut Value, before: &Value) {
             all.remove(TABLE[0]);
         }
     }
-    let had = at(before, LIST).and_then(Value::as_array).map_or(0, Vec::len);
-    if let Some(Value::Object(hooks)) = all.get_mut(LIST[0]) {
-        if let Some(Value::Array(list)) = hooks.get_mut(LIST[1])
-            && list.len() == had + 1
+    for list in LISTS {
+        let had = at(before, list).and_then(Value::as_array).map_or(0, Vec::len);
+        let Some(Value::Object(hooks)) = all.get_mut(list[0]) else { continue };
+        if let Some(Value::Array(entries)) = hooks.get_mut(list[1])
+            && entries.len() == had + 1
         {
-            list.pop();
-            if list.is_empty() && at(before, LIST).is_none() {
-                hooks.remove(LIST[1]);
+            entries.pop();
+            if entries.is_empty() && at(before, list).is_none() {
+                hooks.remove(list[1]);
             }
         }
-        if emptied(hooks, LIST[0]) {
-            all.remove(LIST[0]);
+        if emptied(hooks, list[0]) {
+            all.remove(list[0]);
         }
     }
 }

@@ -234,7 +234,7 @@ fn a_letter_covers_the_writes_it_showed_and_a_question_is_shown_again_while_it_i
         let store = &world.store;
         let card = || world.wait(store.approval(approval)).unwrap().unwrap();
         let before = card().items;
-        let letter = world.wait(store.open_delivery(approval, "telegram", "1", [1; 32], &before)).unwrap();
+        let letter = world.wait(store.open_delivery(approval, ("telegram", "1"), [1; 32], &before)).unwrap();
         world.admit(world.mail("clerk", "one more"));
         let kept = world.wait(store.delivery_with([1; 32])).unwrap().unwrap();
         assert_eq!((kept.covers(&before), kept.covers(&card().items), letter.items), (6, 6, 6));

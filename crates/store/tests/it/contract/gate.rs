@@ -206,8 +206,8 @@ fn an_attempt_to_show_a_question_is_found_by_its_secret_and_its_name() {
     everywhere(|world| {
         let filed = file(world, wish("s", "a"));
         let (id, store) = (filed.approval.id, &world.store);
-        let first = world.wait(store.open_delivery(id, "telegram", "1", [1; 32], &[])).unwrap();
-        let second = world.wait(store.open_delivery(id, "telegram", "1", [2; 32], &[])).unwrap();
+        let first = world.wait(store.open_delivery(id, ("telegram", "1"), [1; 32], &[])).unwrap();
+        let second = world.wait(store.open_delivery(id, ("telegram", "1"), [2; 32], &[])).unwrap();
         assert_eq!((first.attempt, second.attempt), (0, 1));
         world.wait(store.delivery_sent(second.clone(), "77".into())).unwrap();
         let found = world.wait(store.delivery_with([1; 32])).unwrap().unwrap();
