@@ -52,7 +52,7 @@ use sluice_core::{Span, json};
 use sluice_store::Store;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -192,10 +192,19 @@ where
     let Connected { peer, busy, backlog } = connected;
     let stream = Paced::new(stream, limits.write_timeout, backlog.clone());
     let served = Arc::clone(&door);
+    let too_far_ahead = Arc::new(Notify::new());
+    let ends = Arc::clone(&too_far_ahead);
     let service = service_fn(move |request| {
         let (door, at_work, behind) = (Arc::clone(&served), busy.begin(), backlog.since().is_some());
+        if behind {
+            // The sender has not taken the answers before this request: nothing is done for it, and the connection ends.
+            ends.notify_one();
+        }
         async move {
-            let answered = if behind { too_far_ahead(&door) } else { answer(&door, request, peer).await };
+            if behind {
+                std::future::pending::<()>().await;
+            }
+            let answered = answer(&door, request, peer).await;
             drop(at_work);
             Ok::<_, Infallible>(answered)
         }
@@ -206,6 +215,7 @@ where
         tokio::select! {
             // Broken connections are the client's affair; what was committed stays committed.
             _ended = connection.as_mut() => return,
+            () = too_far_ahead.notified() => return,
             changed = stop.changed() => {
                 if changed.is_err() || *stop.borrow() {
                     connection.as_mut().graceful_shutdown();
@@ -215,16 +225,6 @@ where
             }
         }
     }
-}
-
-/// The answer to a request whose sender has not taken the answers before it: no more is done for it, and the connection
-/// is closed.
-fn too_far_ahead(door: &Door) -> Response<Body> {
-    let id = RequestId::mint(door.gw.ids.as_ref());
-    let no = No::saying(Code::DoorOverloaded, "earlier answers on this connection were not read");
-    let mut response = Reply::refuse(no, id).into_response(id);
-    response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
-    response
 }
 
 /// One request: to its handler and back.

@@ -105,11 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
         match &flushed {
             Poll::Ready(Ok(())) => {
-                // hyper does not look again by itself at a request that was sent ahead and had to wait for this: without
-                // another turn the connection would stay for ever, with no deadline.
-                if self.deadline.take().is_some() {
-                    cx.waker().wake_by_ref();
-                }
+                self.deadline = None;
                 self.backlog.end();
             }
             Poll::Pending => self.behind(cx)?,
@@ -130,8 +126,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Wake, Waker};
     use std::time::Duration;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio::time::{interval, timeout};
@@ -162,31 +156,6 @@ mod tests {
                 ended = writing => assert_eq!(ended, (Err(io::ErrorKind::TimedOut), true), "{drips}"),
                 () = taking => {}
             }
-        }
-    }
-
-    #[derive(Default)]
-    struct Turns(AtomicUsize);
-
-    impl Wake for Turns {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_backlog_gives_the_connection_one_more_turn() {
-        let (_far, near) = duplex(64);
-        let mut paced = Paced::new(near, LIMIT, Backlog::default());
-        let turns = Arc::new(Turns::default());
-        let waker = Waker::from(Arc::clone(&turns));
-        let mut cx = Context::from_waker(&waker);
-        let written = Pin::new(&mut paced).poll_write(&mut cx, &[7; 100]);
-        assert!(matches!(written, Poll::Ready(Ok(64))) && paced.backlog.since().is_some(), "{written:?}");
-        let before = turns.0.load(Ordering::SeqCst);
-        for _ in 0..2 {
-            assert!(Pin::new(&mut paced).poll_flush(&mut cx).is_ready());
-            assert_eq!(turns.0.load(Ordering::SeqCst), before + 1, "once, and not again without a backlog");
         }
     }
 
