@@ -112,7 +112,7 @@ async fn requests_sent_ahead_of_unread_answers_are_not_worked_on() {
     // Answers of this many requests are several times what the system keeps for a connection (4 MiB, as it is usually
     // set), and the requests themselves are one read.
     const AHEAD: usize = 64;
-    let limits = "limits: {connections: 8, connections_per_peer: 8, head_timeout: 5m, write_timeout: 10m}\n";
+    let limits = "limits: {connections: 8, connections_per_peer: 8, head_timeout: 5m, write_timeout: 1s}\n";
     let open = open(Plan { config: limits.into(), ..Plan::default() }).await;
     // A window that stays as it is, and is large enough to be read quickly afterwards.
     let socket = TcpSocket::new_v4().unwrap();
@@ -120,7 +120,7 @@ async fn requests_sent_ahead_of_unread_answers_are_not_worked_on() {
     let mut socket = socket.connect(open.main).await.unwrap();
     let requests = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(AHEAD);
     socket.write_all(&requests).await.unwrap();
-    // The door is at work meanwhile: it answers others.
+    // The door is at work meanwhile: it answers others, for longer than it waits for this one.
     let mut pause = interval(AGAIN);
     for _ in 0..40 {
         pause.tick().await;

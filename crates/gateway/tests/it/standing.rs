@@ -365,7 +365,8 @@ async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_say
 #[tokio::test]
 async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
     let people = "people: [{name: eve, email: eve@home.example}]";
-    let open = open(plan(&format!("inbox: {{trust_sender: true}}\napprovals: {{two_people: medium, {people}}}\n"))).await;
+    let open =
+        open(plan(&format!("inbox: {{trust_sender: true}}\napprovals: {{two_people: medium, {people}}}\n"))).await;
     for (arguments, risk) in
         [(json!({"to": "accounts@northpeak.example"}), "medium"), (json!({"to": "new@northpeak.example"}), "high")]
     {

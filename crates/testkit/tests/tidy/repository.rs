@@ -61,7 +61,12 @@ fn visit(folder: &Path, prefix: &str, found: &mut Vec<File>) {
         let name = entry.file_name().into_string().unwrap();
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
         let kind = entry.file_type().unwrap();
-        if LEFT_BEHIND.contains(&name.as_str()) || name.ends_with(".snap.new") || name.ends_with(".pending-snap") {
+        // A module may be called like a folder of the build.
+        let is_source = prefix.split('/').any(|part| part == "src");
+        if (LEFT_BEHIND.contains(&name.as_str()) && !is_source)
+            || name.ends_with(".snap.new")
+            || name.ends_with(".pending-snap")
+        {
             continue;
         }
         if kind.is_dir() {
