@@ -25,7 +25,7 @@ const TAKEN: [(&str, &[&str], &str); 13] = [
     ("findings", &["show", "release"], "findings"),
     ("sessions", &["show", "clear", "end"], "sessions"),
     ("rollback", &["plan", "apply"], "holds"),
-    ("agents", &["show", "pause", "resume", "remove"], "agents"),
+    ("agents", &["show", "pause", "resume", "remove", "observe"], "agents"),
     (
         "services",
         &["show", "reconnect", "disconnect", "sync", "pause", "resume", "test", "capabilities"],
