@@ -221,7 +221,7 @@ pub enum Remembered {
     Nothing,
     /// There is one, and it cannot be read.
     Unreadable(String),
-    /// This.
+    /// The file could be read, and this is what it says.
     State(Box<GatewayState>),
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
 /// A standing approval that may answer a call, and the call as its bound sees it.
 #[derive(Debug, Clone)]
 pub struct AllowanceUse {
-    /// Which.
+    /// The allowance that answers.
     pub id: AllowanceId,
     /// The call.
     pub call: BoundedCall,

@@ -23,9 +23,9 @@ const WORD: &str = "call.observed";
 /// A call that was let through and would not have been.
 #[derive(Debug, Clone)]
 pub struct ObservedCall {
-    /// Which.
+    /// The call that was let through.
     pub call: CallId,
-    /// Whose.
+    /// The agent that made it.
     pub agent: AgentName,
     /// What was asked.
     pub capability: CapabilityName,
@@ -75,7 +75,7 @@ impl UseCase for ObservedCall {
 /// An observed call as the record has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundObserved {
-    /// Whose.
+    /// The agent that made the call.
     pub agent: AgentName,
     /// What was asked.
     pub capability: String,
@@ -83,7 +83,7 @@ pub struct FoundObserved {
     pub would: String,
     /// The digest of what was asked, where that was kept.
     pub digest: Option<Digest>,
-    /// When.
+    /// When the call was let through.
     pub at: Timestamp,
 }
 
