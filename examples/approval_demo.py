@@ -61,7 +61,8 @@ def main():
     print(f"the id alone decides nothing: {refused['code']}")
 
     reply["from"] = os.environ["SLUICE_PERSON"]
-    reply["body"] = "4 add logs\n\nOn Tue, 5 Nov 2024, the gate wrote:\n> 1  Allow once\n"
+    # The quoted letter is recognised by the approval's id in it; other text below the answer would have to be confirmed.
+    reply["body"] = f"4 add logs\n\nOn Tue, 5 Nov 2024, the gate wrote:\n> {approval}\n> 1  Allow once\n"
     answered = expect(200, *call("POST", "/v1/inbox/email-reply", inbox, reply))
     print(f"replied: {answered['status']}")
 

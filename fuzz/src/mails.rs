@@ -27,4 +27,10 @@ fn reply_mail(first: u8, body: &[u8], meter: &mut Meter) {
 fn mime(_: u8, body: &[u8], meter: &mut Meter) {
     let raw = meter.watch(|| sluice_adapters::mime::parse(body));
     assert_eq!(raw.contents.len(), raw.mail.attachments.len());
+    // Whatever the bytes: the sender that an answer would go to stands in the one head that a strict reading finds.
+    if let Some(from) = &raw.mail.from {
+        let head = sluice_core::mail::head::Head::of(body);
+        let field = head.one("from").ok().flatten().map(|field| field.unfolded()).unwrap_or_default();
+        assert!(field.replace('"', "").contains(&from.address.replace('"', "")), "{from} is not in {field:?}");
+    }
 }

@@ -312,9 +312,8 @@ fn menu(first: u8, body: &[u8], meter: &mut Meter) {
     for form in [voice::Form::Menu, voice::Form::Choice(&choices), voice::Form::Batch { items: u32::from(first) }] {
         drop(meter.watch(|| voice::read(text, form)));
     }
-    let words = meter.watch(|| mail::own_words(text));
-    assert!(words.len() <= text.len(), "nobody's words are added");
-    meter.watch(|| reply::first_block(text));
+    let read = meter.watch(|| mail::read_reply(text));
+    assert!(read.words.len() <= text.len(), "nobody's words are added");
 }
 
 fn audit_files(first: u8, body: &[u8], meter: &mut Meter) {

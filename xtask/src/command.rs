@@ -3,7 +3,7 @@
 //! Promise: what is printed is what runs, and it can be pasted into a shell.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 /// A program, its arguments and the environment it gets on top of ours.
@@ -85,6 +85,21 @@ impl Line {
         }
         Ok((child.wait()?, printed))
     }
+
+    /// Runs it with its output shown, and gives each line that it printed to `read` as well.
+    pub fn status_and_lines(&self, mut read: impl FnMut(&str)) -> io::Result<ExitStatus> {
+        let mut child = self.command().stdout(Stdio::piped()).spawn()?;
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).split(b'\n') {
+                let line = line?;
+                let mut shown = io::stdout().lock();
+                shown.write_all(&line)?;
+                shown.write_all(b"\n")?;
+                read(&String::from_utf8_lossy(&line));
+            }
+        }
+        child.wait()
+    }
 }
 
 impl fmt::Display for Line {
@@ -122,5 +137,13 @@ mod tests {
         assert_eq!(Line::new(&["true"]).status_and_length().unwrap().1, 0);
         let (status, printed) = Line::new(&["sh", "-c", "exit 3"]).status_and_length().unwrap();
         assert_eq!((status.code(), printed), (Some(3), 0));
+    }
+
+    #[test]
+    fn every_line_is_read_also_one_that_is_not_text() {
+        let mut lines = Vec::new();
+        let line = Line::new(&["printf", r"one\n\377two\n\nlast"]);
+        assert!(line.status_and_lines(|line| lines.push(line.to_owned())).unwrap().success());
+        assert_eq!(lines, ["one", "\u{fffd}two", "", "last"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The recipes of this repository: `cargo xtask check | test | bench | eval | fuzz | mcp | accounts | mail | pg`.
+//! The recipes of this repository: `cargo xtask check | test | nightly | bench | eval | fuzz | mcp | accounts | mail | pg`.
 //!
 //! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
@@ -10,6 +10,8 @@ mod agentdojo;
 mod command;
 mod discovery;
 mod eval_outbound;
+mod failures;
+mod faults;
 mod fuzz;
 mod mail;
 mod mcp;
@@ -24,6 +26,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use command::Line;
+use faults::FaultTables;
 use report::{Outcome, Report};
 
 const USAGE: &str = "\
@@ -31,6 +34,10 @@ cargo xtask check                    format, lints, repository rules, documentat
 cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo without a person
                                      --strict: what would be skipped is a failure
                                      FILTER: only the tests whose name contains it
+cargo xtask nightly [FILTER]         the long tests at full length: tens of thousands of kills, restores and simulated
+                                     installations; `test` runs a slice of each. FILTER: one of their modules
+cargo xtask nightly faults           kills, power cuts, full disks, cut connections and failovers under load, held against
+                                     a service that counts, with one table of what came of every write
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
 cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the checks on content, per source, kind
@@ -60,6 +67,8 @@ fn main() -> ExitCode {
             Ok(asked) => test(&asked).finish(),
             Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
         },
+        ["nightly"] => nightly(None).finish(),
+        ["nightly", filter] if !filter.starts_with('-') => nightly(Some(filter)).finish(),
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
         ["fuzz", rest @ ..] => match fuzz::Asked::read(rest) {
@@ -117,7 +126,7 @@ impl Asked {
 fn check(mut report: Report) -> Report {
     report.run("format", &Line::cargo(&["fmt", "--all", "--check"]));
     report.run("lints", &Line::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    report.run("repository rules", &Line::cargo(&["test", "--package", "sluice-testkit", "--test", "tidy"]));
+    report.run_tests("repository rules", &Line::cargo(&["test", "--package", "sluice-testkit", "--test", "tidy"]));
     let doc = Line::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     report.run("documentation", &doc);
     report
@@ -154,6 +163,11 @@ fn test(asked: &Asked) -> Report {
         Ok(()) => (Outcome::Passed, ()),
         Err(reason) => (Outcome::Skipped(format!("syncs to disk were not watched: {reason}")), ()),
     });
+    report.time("git", || match packages::need("git", "git") {
+        Ok(()) => (Outcome::Passed, ()),
+        Err(reason) => (Outcome::Skipped(format!("repositories were not worked on: {reason}")), ()),
+    });
+    need_faketime(&mut report);
     let fuzzer =
         std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| schemathesis::install(&root));
     report.time("schemathesis", || match &fuzzer {
@@ -181,7 +195,7 @@ fn test(asked: &Asked) -> Report {
     tests = accounts.tell(tests);
     let mail = mail::start(&mut report);
     tests = mail.tell(tests);
-    report.run("tests", &tests);
+    report.run_tests("tests", &tests);
     if asked.filter.is_none() {
         // A demo that prints nothing has shown nothing, whatever it exits with.
         report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
@@ -189,6 +203,56 @@ fn test(asked: &Asked) -> Report {
         mounts::suite(&mut report);
     }
     report
+}
+
+/// The tests that have a whole matrix beside the slice of every run: package, test binary, module.
+const LONG: [(&str, &str, &str); 6] = [
+    ("sluice-testkit", "sim", "whatever_breaks"),
+    ("sluice-testkit", "kill", "anywhere"),
+    ("sluice", "it", "kills::"),
+    ("sluice", "it", "faults::"),
+    ("sluice", "it", "gmail::sending"),
+    ("sluice-gateway", "it", "restores"),
+];
+
+/// The module whose tables are put together.
+const FAULTS: &str = "faults::";
+
+/// The long tests at full length. Skips count as failures: a night in which nothing ran proves nothing.
+fn nightly(filter: Option<&str>) -> Report {
+    let mut report = Report::new().strict(true);
+    // The server lives until the end of this function and goes with it, whatever happens in between.
+    let server = report.time("postgresql server", || match postgres::start() {
+        Ok(server) => (Outcome::Passed, Some(server)),
+        Err(reason) => (Outcome::Skipped(reason), None),
+    });
+    let Some(server) = server else { return report };
+    if filter.is_none_or(|filter| FAULTS.contains(filter)) {
+        need_faketime(&mut report);
+    }
+    let mut tables = FaultTables::default();
+    for (package, binary, module) in LONG {
+        if filter.is_some_and(|filter| !module.contains(filter)) {
+            continue;
+        }
+        let mut line = Line::cargo(&["test", "--package", package, "--test", binary, "--", module]);
+        if module == FAULTS {
+            // Aloud: the tables are wanted also where all is well. The answers by mail have faults of their own.
+            line = line.args(&["--nocapture", "--skip", "replies::"]);
+        }
+        let line = line.env("SLUICE_TEST_NIGHTLY", "1").env("SLUICE_TEST_STRICT", "1").env(postgres::URL, server.url());
+        report.run_tests_and_read(module, &line, |line| tables.read(line));
+    }
+    print!("{tables}");
+    report
+}
+
+/// With libfaketime the clock of one process can be moved.
+fn need_faketime(report: &mut Report) {
+    report.time("libfaketime", || match packages::need("faketime", "faketime") {
+        Ok(()) => (Outcome::Passed, ()),
+        Err(reason) => (Outcome::Skipped(format!("the clock of a gateway was not moved: {reason}")), ()),
+    });
 }
 
 /// Quality, not speed: how well the stages tell attacks, and the leak scan secrets, from ordinary texts.

@@ -1,12 +1,14 @@
 //! The suites of a run: what was tried, how it ended, how long it took.
 //!
 //! Takes command lines; gives a table and the closing line. Promise: a suite is in the table once it
-//! was begun, and the closing line counts exactly the rows of the table.
+//! was begun, and the closing line counts exactly the rows of the table. What failed tests printed is
+//! shown again before the table: the end of a long log is enough to see what failed.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::command::Line;
+use crate::failures::FailedTests;
 
 /// How a suite ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +32,14 @@ struct Row {
 #[derive(Debug)]
 pub struct Report {
     rows: Vec<Row>,
+    failed_tests: FailedTests,
     strict: bool,
 }
 
 impl Report {
     /// Of a run that has not begun.
     pub fn new() -> Self {
-        Self { rows: Vec::new(), strict: false }
+        Self { rows: Vec::new(), failed_tests: FailedTests::default(), strict: false }
     }
 
     /// In a strict run a skipped suite counts as failed. To be said before the first suite.
@@ -49,6 +52,23 @@ impl Report {
     pub fn run(&mut self, name: &'static str, line: &Line) {
         println!("\n$ {line}");
         self.time(name, || (judged(line.status().map(|status| (status, 1))), ()));
+    }
+
+    /// The same for a command that runs Rust tests: what the failed ones printed is kept for the end.
+    pub fn run_tests(&mut self, name: &'static str, line: &Line) {
+        self.run_tests_and_read(name, line, |_| {});
+    }
+
+    /// The same, and each line that they printed goes to `read`.
+    pub fn run_tests_and_read(&mut self, name: &'static str, line: &Line, mut read: impl FnMut(&str)) {
+        println!("\n$ {line}");
+        let mut failed = std::mem::take(&mut self.failed_tests);
+        let all = |line: &str| {
+            failed.read(line);
+            read(line);
+        };
+        self.time(name, || (judged(line.status_and_lines(all).map(|status| (status, 1))), ()));
+        self.failed_tests = failed;
     }
 
     /// The same for a command that must also have something to say.
@@ -71,6 +91,7 @@ impl Report {
 
     /// Prints the table and the closing line.
     pub fn finish(self) -> ExitCode {
+        print!("{}", self.failed_tests);
         println!("\n{}", self.table());
         println!("{}", self.closing());
         if self.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -196,6 +196,15 @@ pub trait Reversal {
     /// # Errors
     /// When the object cannot be read.
     fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble>;
+    /// What differs now from what the write found, in words for people: what taking it back would change. Nothing where
+    /// that cannot be said.
+    ///
+    /// # Errors
+    /// When the object cannot be read.
+    fn difference(&self, net: Way<'_>, past: Past<'_>) -> Result<Vec<String>, Trouble> {
+        let _cannot_be_said = (net, past);
+        Ok(Vec::new())
+    }
     /// Takes it back. Repeating it gives the same end state.
     ///
     /// # Errors
@@ -245,6 +254,8 @@ pub struct RawItem {
     pub cut: bool,
     /// Its size at the service.
     pub size: u64,
+    /// The name under which the server that received it records what it checked (`authserv-id`), where it is known.
+    pub receiver: Option<&'static str>,
 }
 
 /// How far a first copy has come.

@@ -165,7 +165,7 @@ fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
     let retry_after_s = reply.header("retry-after").and_then(|text| text.parse().ok());
     match reply.status {
         200 => serde_json::from_slice(&reply.body).map_err(|_| Fault::Garbled),
-        status => Err(Fault::Status { status, reason: String::new(), retry_after_s }),
+        status => Err(Fault::Status { status, reason: String::new(), retry_after_s, said: None }),
     }
 }
 
@@ -301,6 +301,7 @@ impl SyncAdapter for Toy {
             raw: b"Subject: toy\r\n\r\n".to_vec(),
             cut: false,
             size: 16,
+            receiver: None,
         };
         let changes = if since.is_none() { vec![Change::Put(first)] } else { Vec::new() };
         Ok(Page {

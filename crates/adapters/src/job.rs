@@ -61,6 +61,16 @@ pub enum Job {
         /// What the service said.
         receipt: String,
     },
+    /// What taking it back would change now, in words.
+    Difference {
+        /// The write.
+        write: Write,
+        /// What it found.
+        #[serde(with = "base64_text")]
+        before: Vec<u8>,
+        /// What the service said.
+        receipt: String,
+    },
     /// Take it back.
     Undo {
         /// The write.
@@ -97,6 +107,8 @@ pub enum Answer {
     Found(Found),
     /// The print.
     Print(Result<Fingerprint, Trouble>),
+    /// The difference.
+    Difference(Result<Vec<String>, Trouble>),
 }
 
 /// Does one job.
@@ -119,6 +131,10 @@ pub fn run(adapter: &dyn Adapter, net: Way<'_>, job: &Job) -> Answer {
         ),
         Job::Present { write, before, receipt } => Answer::Print(match adapter.reversal(&write.capability) {
             Some(reversal) => reversal.present(net, Past { write, before, receipt }),
+            None => Err(cannot_undo()),
+        }),
+        Job::Difference { write, before, receipt } => Answer::Difference(match adapter.reversal(&write.capability) {
+            Some(reversal) => reversal.difference(net, Past { write, before, receipt }),
             None => Err(cannot_undo()),
         }),
         Job::Undo { write, before, receipt } => Answer::Done(match adapter.reversal(&write.capability) {
@@ -176,6 +192,19 @@ fn cannot_undo() -> Trouble {
 }
 
 impl Answer {
+    /// Replaces what a service said about trouble, wherever it stands in this answer.
+    pub fn screen_said(&mut self, screen: impl Fn(&str) -> Option<String>) {
+        let why = match self {
+            Self::Prepared(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
+            | Self::Done(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
+            | Self::Print(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
+            | Self::Page(Err(SyncTrouble::Later(why) | SyncTrouble::Stopped(why)))
+            | Self::Account(Err(SyncTrouble::Later(why) | SyncTrouble::Stopped(why))) => why,
+            _ => return,
+        };
+        why.said = why.said.take().and_then(|said| screen(&said));
+    }
+
     /// As it leaves the worker. A page does not: its mail is raw, and leaves only after all stages, as [`sluice_core::mail::Mail`].
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -194,12 +223,16 @@ impl Answer {
                 json!({"prepared": {"handle": handle, "before": before}})
             }
             Self::Done(Ok(done)) => json!({"done": done_json(done)}),
-            Self::Prepared(Err(trouble)) | Self::Done(Err(trouble)) | Self::Print(Err(trouble)) => {
+            Self::Prepared(Err(trouble))
+            | Self::Done(Err(trouble))
+            | Self::Print(Err(trouble))
+            | Self::Difference(Err(trouble)) => {
                 json!({"trouble": trouble})
             }
             Self::Found(Found::Applied(done)) => json!({"applied": done_json(done)}),
             Self::Found(Found::Absent) => json!({"absent": true}),
             Self::Found(Found::Unknown) => json!({"unknown": true}),
+            Self::Difference(Ok(words)) => json!({"difference": words}),
             Self::Print(Ok(found)) => json!({"print": print(*found)}),
         }
     }
@@ -273,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_pinned() {
-        let why = Why { cause: Cause::RateLimited, text: "slow".into(), retry_after_s: Some(3) };
+        let why = Why { cause: Cause::RateLimited, text: "slow".into(), retry_after_s: Some(3), said: None };
         let told = json!({"cause": "rate_limited", "text": "slow", "retry_after_s": 3});
         assert_eq!(Answer::Done(Err(Trouble::NotDone(why))).to_json(), json!({"trouble": {"not_done": told}}));
         assert_eq!(Answer::Done(Err(Trouble::Unclear)).to_json(), json!({"trouble": "unclear"}));

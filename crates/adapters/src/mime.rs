@@ -1,17 +1,24 @@
 //! Mail as bytes: taken apart when it comes in, put together when it goes out.
 //!
 //! Takes bytes of anyone, gives a [`RawMail`] whatever is wrong with them; takes a [`Letter`] of checked
-//! values, gives bytes. Promise: no value of a letter can begin a header or end one, and nobody is added to
-//! its recipients by a second reading of an address.
+//! values, gives bytes. Promise: what two readers of a mail read differently is given as two readings and not as a
+//! fact (`reading`); no value of a letter can begin a header or end one, and nobody is added to its recipients by a
+//! second reading of an address.
+
+mod mailboxes;
+mod parts;
+mod reading;
+mod verdict;
+mod words;
 
 use std::time::{Duration, SystemTime};
 
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::message::{Attachment as Attached, Mailbox, Message, MultiPart, SinglePart};
-use mail_parser::{Address as Parsed, HeaderValue as ParsedValue, MessageParser, MimeHeaders as _, PartType};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use sluice_core::mail::{Address, Attachment, Mail};
+use sluice_core::mail::head::Head;
+use sluice_core::mail::{Address, Mail};
 use sluice_core::{hex, recipients};
 
 use crate::adapter::{Blob, RawItem};
@@ -55,66 +62,23 @@ pub fn open(item: &RawItem) -> RawMail {
     open.mail.received = item.received;
     open.mail.cut = item.cut;
     open.mail.size = item.size.max(item.raw.len() as u64);
+    // What a server recorded is about the sender that it read: where there are two, it is about neither.
+    let domain = open.mail.from.as_ref().and_then(|from| from.address.rsplit_once('@')).map(|(_, domain)| domain);
+    if let (Some(domain), Some(server), None) = (domain, item.receiver, &open.mail.ambiguous) {
+        open.mail.authentication = verdict::read(&Head::of(&item.raw), server, domain);
+    }
     open
 }
 
 /// Takes bytes apart.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> RawMail {
-    let Some(message) = MessageParser::default().parse(bytes) else {
-        return RawMail { text: Some(String::from_utf8_lossy(bytes).into_owned()), ..RawMail::default() };
-    };
-    let mut raw = RawMail::default();
-    raw.mail.subject = cut(message.subject().unwrap_or_default());
-    raw.mail.from = people(message.from()).into_iter().next();
-    raw.mail.to = people(message.to());
-    raw.mail.cc = people(message.cc());
-    raw.bcc = people(message.bcc());
-    raw.mail.message_id = message.message_id().map(cut);
-    raw.references = ids(message.references());
-    if raw.references.is_empty() {
-        raw.references = ids(message.in_reply_to());
-    }
-    raw.mark = message.header_raw(MARK).map(|mark| cut(mark.trim()));
-    let is_text = |part: &&mail_parser::MessagePart<'_>| matches!(part.body, PartType::Text(_));
-    let texts: Vec<&str> =
-        message.text_bodies().filter(is_text).filter_map(|part| part.text_contents()).take(MOST_PARTS).collect();
-    raw.text = (!texts.is_empty()).then(|| texts.join("\n"));
-    let is_html = |part: &&mail_parser::MessagePart<'_>| matches!(part.body, PartType::Html(_));
-    raw.html = message.html_bodies().filter(is_html).filter_map(|part| part.text_contents()).next().map(str::to_owned);
-    for part in message.attachments().take(MOST_PARTS) {
-        let content = part.contents();
-        let kind = part.content_type().map(|kind| match &kind.c_subtype {
-            Some(subtype) => format!("{}/{subtype}", kind.c_type),
-            None => kind.c_type.to_string(),
-        });
-        raw.mail.attachments.push(Attachment {
-            name: part.attachment_name().map(cut),
-            media_type: cut(&kind.unwrap_or_else(|| "application/octet-stream".into())),
-            size: content.len() as u64,
-            sha256: hex::encode(&Sha256::digest(content)),
-        });
-        raw.contents.push(content.to_vec());
-    }
-    raw
+    reading::read(bytes)
 }
 
 fn cut(text: &str) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(LONGEST_VALUE).map(one_line).collect::<String>().trim().to_owned()
-}
-
-fn people(header: Option<&Parsed<'_>>) -> Vec<Address> {
-    let Some(header) = header else { return Vec::new() };
-    let named = header.iter().filter_map(|one| {
-        let address = one.address.as_deref()?;
-        Some(Address { name: one.name.as_deref().map(cut).filter(|name| !name.is_empty()), address: cut(address) })
-    });
-    named.take(MOST_PEOPLE).collect()
-}
-
-fn ids(value: &ParsedValue<'_>) -> Vec<String> {
-    value.as_text_list().unwrap_or_default().iter().map(|id| cut(id)).take(100).collect()
 }
 
 /// A mail to be put together.
@@ -274,98 +238,4 @@ pub fn print_of_whole(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn letter() -> Letter<'static> {
-        Letter {
-            op: "buf_1",
-            at: 1_790_000_000_000,
-            from: "me@alder.example".into(),
-            to: vec!["li@northpeak.example".into()],
-            subject: "Hello".into(),
-            text: "Dear Li,\nall well.\n".into(),
-            ..Letter::default()
-        }
-    }
-
-    #[test]
-    fn a_letter_comes_out_as_it_went_in() {
-        let files = vec![Blob {
-            name: "Résumé für Ána.pdf".into(),
-            media_type: "application/pdf".into(),
-            bytes: vec![0, 255, 10, 13],
-        }];
-        let whole = Letter {
-            subject: "Grüße aus Köln – naïve café".into(),
-            html: Some("<p>Dear Li</p>".into()),
-            cc: vec!["ana@alder.example".into()],
-            bcc: vec!["boss@alder.example".into()],
-            references: vec!["a@x.example".into(), "b@x.example".into()],
-            files: files.clone(),
-            ..letter()
-        };
-        let raw = parse(&write(whole).unwrap());
-        assert_eq!(raw.mail.subject, "Grüße aus Köln – naïve café");
-        assert_eq!(raw.mail.to[0].address, "li@northpeak.example");
-        assert_eq!(raw.text.as_deref().map(print_of), Some(print_of("Dear Li, all well.")));
-        assert_eq!(raw.html.as_deref().map(str::trim_end), Some("<p>Dear Li</p>"));
-        assert_eq!(raw.references, ["a@x.example", "b@x.example"]);
-        assert_eq!(raw.mark.as_deref(), Some("buf_1"));
-        assert_eq!(raw.mail.attachments[0].name.as_deref(), Some("Résumé für Ána.pdf"));
-        assert_eq!(raw.contents[0], files[0].bytes);
-    }
-
-    #[test]
-    fn the_same_letter_is_the_same_bytes() {
-        assert_eq!(write(letter()).unwrap(), write(letter()).unwrap());
-    }
-
-    #[test]
-    fn those_who_get_hidden_copies_stay_in_the_letter_for_the_service() {
-        let text = String::from_utf8(write(Letter { bcc: vec!["b@x.example".into()], ..letter() }).unwrap()).unwrap();
-        assert!(text.contains("Bcc: b@x.example"), "{text}");
-    }
-
-    #[test]
-    fn an_address_that_can_be_read_in_two_ways_is_refused() {
-        for bad in ["a@b.example x@y.example", "nobody", "a@b@c.example", "a@", "\"x,\" y@z.example@q"] {
-            assert!(addressees(Some(&json!(bad))).is_err(), "{bad}");
-        }
-        assert_eq!(addressees(Some(&json!("Ana <a@b.example>, c@d.example"))).unwrap(), ["a@b.example", "c@d.example"]);
-    }
-
-    #[test]
-    fn hostile_bytes_are_taken_apart_without_harm() {
-        for bytes in [
-            &b""[..],
-            b"\0\0\0",
-            b"Subject",
-            b"Content-Type: multipart/mixed; boundary=a\n\n--a\n--a\n--a--",
-            &[0xff; 4096],
-        ] {
-            let _whatever = parse(bytes);
-        }
-        let deep = "Content-Type: multipart/mixed; boundary=x\n\n--x\n".repeat(5_000);
-        let _whatever = parse(deep.as_bytes());
-    }
-
-    proptest! {
-        #[test]
-        fn no_value_begins_a_header(subject in "\\PC{0,80}|.*[\r\n].*", op in "[a-z_0-9]{1,20}", text in ".{0,200}") {
-            let letter = Letter { subject: subject.clone(), op: &op, text, ..letter() };
-            match write(letter) {
-                Err(_) => prop_assert!(subject.chars().any(char::is_control)),
-                Ok(bytes) => {
-                    let head = String::from_utf8_lossy(&bytes).split("\r\n\r\n").next().unwrap().to_owned();
-                    let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
-                    let known = ["From", "To", "Date", "Subject", MARK, "MIME-Version", "Content-Type", "Content-Transfer-Encoding"];
-                    prop_assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
-                    prop_assert!(bytes.is_ascii() || head.is_ascii());
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_core::refusal::Code;
+use sluice_core::service_status::WriteFate;
 
 use crate::net::{NetError, Phase};
 
@@ -20,8 +21,10 @@ pub enum Cause {
     Permission,
     /// The object is gone.
     Gone,
-    /// The service, or this adapter, does not accept what was asked.
+    /// The service does not accept what was asked.
     Invalid,
+    /// This adapter sees that an argument cannot be used, or names what is not there.
+    Argument,
     /// The service is down or not to be reached.
     Unavailable,
     /// Our own egress did not let it out.
@@ -30,12 +33,13 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NeedsReauth,
         Self::RateLimited,
         Self::Permission,
         Self::Gone,
         Self::Invalid,
+        Self::Argument,
         Self::Unavailable,
         Self::Denied,
     ];
@@ -47,13 +51,14 @@ impl Cause {
             Self::NeedsReauth => Code::ExecuteReconnect,
             Self::RateLimited => Code::EgressLimit,
             Self::Permission | Self::Gone | Self::Invalid => Code::ExecuteRefused,
-            Self::Unavailable => Code::EgressBreaker,
+            Self::Argument => Code::ExecuteBadArgument,
+            Self::Unavailable => Code::ExecuteUnavailable,
             Self::Denied => Code::EgressNotAllowed,
         }
     }
 }
 
-/// A cause with a sentence that is safe to show: our words, never the service's.
+/// A cause with a sentence that is safe to show: our words. The service's own are beside it, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Why {
     /// What kind.
@@ -62,13 +67,16 @@ pub struct Why {
     pub text: String,
     /// When the service asked to be tried again, in seconds.
     pub retry_after_s: Option<u64>,
+    /// What the service said, as it came: nobody is shown it before it was screened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<String>,
 }
 
 impl Why {
     /// A cause and a sentence.
     #[must_use]
     pub fn new(cause: Cause, text: impl Into<String>) -> Self {
-        Self { cause, text: text.into(), retry_after_s: None }
+        Self { cause, text: text.into(), retry_after_s: None, said: None }
     }
 }
 
@@ -88,14 +96,14 @@ impl Trouble {
     /// Refused because the adapter itself sees that it cannot be done.
     #[must_use]
     pub fn invalid(text: impl Into<String>) -> Self {
-        Self::Refused(Why::new(Cause::Invalid, text))
+        Self::Refused(Why::new(Cause::Argument, text))
     }
 
     /// The same, for a step that has no effect of its own: unclear only means worth another try.
     #[must_use]
     pub fn without_effect(self) -> Self {
         match self {
-            Self::Unclear => Self::NotDone(Why::new(Cause::Unavailable, "the service did not answer")),
+            Self::Unclear => Self::NotDone(Why::new(Cause::Unavailable, "the service failed or did not answer")),
             sure @ (Self::NotDone(_) | Self::Refused(_)) => sure,
         }
     }
@@ -122,6 +130,8 @@ pub enum Fault {
         reason: String,
         /// When it asked to be tried again.
         retry_after_s: Option<u64>,
+        /// What it said about it, as it came.
+        said: Option<String>,
     },
     /// A success that cannot be read.
     Garbled,
@@ -140,14 +150,14 @@ impl Fault {
         match self {
             Self::Net(NetError::Denied { code, retry_after_s }) => {
                 let text = format!("not let out ({code})");
-                Trouble::NotDone(Why { cause: Cause::Denied, text, retry_after_s })
+                Trouble::NotDone(Why { cause: Cause::Denied, text, retry_after_s, said: None })
             }
             Self::Net(NetError::Broken(phase)) if phase.nothing_left() => {
                 Trouble::NotDone(Why::new(Cause::Unavailable, not_reached(phase)))
             }
             // The answer was a success we cannot read, or none: it may well have happened.
             Self::Net(NetError::Broken(_) | NetError::TooLarge) | Self::Garbled => Trouble::Unclear,
-            Self::Status { status, reason, retry_after_s } => of_status(status, &reason, retry_after_s),
+            Self::Status { status, reason, retry_after_s, said } => of_status(status, &reason, retry_after_s, said),
         }
     }
 
@@ -170,18 +180,21 @@ fn not_reached(phase: Phase) -> &'static str {
     }
 }
 
-fn of_status(status: u16, reason: &str, retry_after_s: Option<u64>) -> Trouble {
+fn of_status(status: u16, reason: &str, retry_after_s: Option<u64>, said: Option<String>) -> Trouble {
     let rated = ["rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded", "dailyLimitExceeded"].contains(&reason);
-    let why = |cause, text: &str| Why { cause, text: text.to_owned(), retry_after_s };
+    let why = |cause, text: &str| Why { cause, text: text.to_owned(), retry_after_s, said };
     match status {
         401 => Trouble::NotDone(why(Cause::NeedsReauth, "the service no longer accepts the credential")),
         403 if rated => Trouble::NotDone(why(Cause::RateLimited, "the service's limit is used up")),
         429 => Trouble::NotDone(why(Cause::RateLimited, "the service asks to slow down")),
         403 => Trouble::Refused(why(Cause::Permission, "the service does not permit this")),
         404 | 410 => Trouble::Refused(why(Cause::Gone, "the object is no longer there")),
-        400 | 405 | 406 | 409 | 411..=422 => Trouble::Refused(why(Cause::Invalid, "the service does not accept this")),
-        // 5xx may come after the effect; so may anything this service never documented.
-        _ => Trouble::Unclear,
+        _ => match WriteFate::of_status(status) {
+            WriteFate::Refused => Trouble::Refused(why(Cause::Invalid, "the service does not accept this")),
+            WriteFate::NotNow => Trouble::NotDone(why(Cause::Unavailable, "the service does not take it now")),
+            // 5xx may come after the effect; a status for success is none here.
+            WriteFate::InDoubt | WriteFate::Applied => Trouble::Unclear,
+        },
     }
 }
 
@@ -190,7 +203,7 @@ mod tests {
     use super::*;
 
     fn status(status: u16, reason: &str) -> Trouble {
-        Fault::Status { status, reason: reason.into(), retry_after_s: Some(7) }.of_write()
+        Fault::Status { status, reason: reason.into(), retry_after_s: Some(7), said: None }.of_write()
     }
 
     #[test]
@@ -204,6 +217,31 @@ mod tests {
         }
         assert_eq!(Fault::Garbled.of_write(), Trouble::Unclear);
         assert_eq!(Fault::Net(NetError::TooLarge).of_write(), Trouble::Unclear);
+    }
+
+    #[test]
+    fn every_status_says_of_a_write_what_the_common_table_says() {
+        for code in 300..=599 {
+            let found = status(code, "");
+            let expected = WriteFate::of_status(code);
+            match found {
+                Trouble::Refused(_) => assert_eq!(expected, WriteFate::Refused, "{code}"),
+                Trouble::NotDone(_) => assert_eq!(expected, WriteFate::NotNow, "{code}"),
+                Trouble::Unclear => assert_eq!(expected, WriteFate::InDoubt, "{code}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_failing_service_is_not_called_our_own_pause() {
+        for code in [500, 502, 503, 504] {
+            let Trouble::NotDone(why) =
+                Fault::Status { status: code, reason: String::new(), retry_after_s: None, said: None }.of_look()
+            else {
+                panic!("{code}")
+            };
+            assert_eq!(why.cause.code(), Code::ExecuteUnavailable, "{code}");
+        }
     }
 
     #[test]

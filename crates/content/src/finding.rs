@@ -35,6 +35,10 @@ pub enum Carrier {
     Bidi,
     ZeroWidth,
     Homoglyph,
+    /// Between control characters.
+    Control,
+    /// Strings of JSON, decoded: one by one and put together; or an escape or two in a text.
+    Json,
     Spaced,
     Leet,
     Reversed,
@@ -63,6 +67,8 @@ impl Carrier {
             Self::Plain
             | Self::Alternative
             | Self::Attribute
+            | Self::Control
+            | Self::Json
             | Self::Entities
             | Self::Percent
             | Self::QuotedPrintable => false,
@@ -114,6 +120,20 @@ impl Finding {
     #[must_use]
     pub fn note(stage: Stage, rule: &'static str, at: usize) -> Self {
         Self { stage, rule, carrier: Carrier::Plain, span: Span { start: at, end: at }, score: 0.0 }
+    }
+}
+
+impl Finding {
+    /// Of findings of the same rule in the same carrier the heaviest; the first of those that weigh the same.
+    pub(crate) fn heaviest_of_each(mut findings: Vec<Self>) -> Vec<Self> {
+        findings.sort_by(|one, other| other.score.total_cmp(&one.score));
+        let mut kept: Vec<Self> = Vec::new();
+        for finding in findings {
+            if !kept.iter().any(|known| known.rule == finding.rule && known.carrier == finding.carrier) {
+                kept.push(finding);
+            }
+        }
+        kept
     }
 }
 
@@ -175,6 +195,8 @@ pub enum Refused {
     Deep,
     #[error("the content is not valid JSON")]
     NotJson,
+    #[error("an object of the JSON has the same key twice")]
+    DuplicateKey,
     #[error("the schema is not accepted")]
     BadSchema,
     #[error("the content does not follow its schema")]
@@ -196,6 +218,7 @@ impl Refused {
             Self::Mail => "size.mail",
             Self::Deep => "schema.deep",
             Self::NotJson => "schema.not_json",
+            Self::DuplicateKey => "schema.duplicate_key",
             Self::BadSchema => "schema.bad_schema",
             Self::Schema => "schema.mismatch",
         }
@@ -213,7 +236,7 @@ impl Refused {
             | Self::Parts
             | Self::Headers
             | Self::Mail => Stage::Size,
-            Self::Deep | Self::NotJson | Self::BadSchema | Self::Schema => Stage::Schema,
+            Self::Deep | Self::NotJson | Self::DuplicateKey | Self::BadSchema | Self::Schema => Stage::Schema,
         }
     }
 }

@@ -14,9 +14,14 @@ use sha2::{Digest as _, Sha256};
 use crate::capability::{Capability, ParamKind};
 use crate::ids::{AgentName, CapabilityName, NameError};
 use crate::json;
+use crate::proxy::spawn::SpawnOptions;
 
 /// Form of the canonical bytes. A new form gets a new number and never reuses an old digest.
 const VERSION: u8 = 1;
+/// What the name of a call that is only checked begins with.
+pub const CHECKED: &str = "check:";
+/// What the name of a call begins with that only its caller knows.
+const UNKNOWN_HERE: &str = "custom:";
 const DOMAIN: &[u8] = b"sluice action v1\0";
 /// An action is larger than the request it came in by at most its envelope.
 const STORED: json::Limits =
@@ -37,9 +42,11 @@ struct Frozen {
     account: Option<String>,
     definition: Option<String>,
     arguments: Map<String, Value>,
+    spawn: Option<SpawnOptions>,
     found: Vec<String>,
     bytes: Vec<u8>,
     digest: Digest,
+    asked_digest: Digest,
     call_digest: Digest,
 }
 
@@ -56,6 +63,8 @@ struct Envelope {
     definition: Option<String>,
     #[serde(default)]
     found: Vec<String>,
+    #[serde(default)]
+    spawn: Option<SpawnOptions>,
     v: u8,
 }
 
@@ -136,6 +145,7 @@ impl Action {
             capability: capability.name.clone(),
             definition,
             found: Vec::new(),
+            spawn: None,
             v: VERSION,
         }))
     }
@@ -146,8 +156,8 @@ impl Action {
     /// When the arguments are not an object.
     pub fn custom(capability: CapabilityName, agent: AgentName, arguments: Value) -> Result<Self, ActionError> {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
-        let (account, definition, found) = (None, None, Vec::new());
-        Ok(Self::freeze(Envelope { account, agent, arguments, capability, definition, found, v: VERSION }))
+        let (account, definition, found, spawn) = (None, None, Vec::new(), None);
+        Ok(Self::freeze(Envelope { account, agent, arguments, capability, definition, found, spawn, v: VERSION }))
     }
 
     /// The same call, bound to the state in which its objects were found: one line of text for each fact.
@@ -158,19 +168,33 @@ impl Action {
         if self.found() == found.as_slice() {
             return self.clone();
         }
-        Self::freeze(Envelope {
+        Self::freeze(Envelope { found, ..self.envelope() })
+    }
+
+    /// The same call, asked for as a spawn with these options. They are part of what is approved.
+    #[must_use]
+    pub fn with_spawn(&self, spawn: Option<SpawnOptions>) -> Self {
+        if self.0.spawn == spawn {
+            return self.clone();
+        }
+        Self::freeze(Envelope { spawn, ..self.envelope() })
+    }
+
+    fn envelope(&self) -> Envelope {
+        Envelope {
             account: self.0.account.clone(),
             agent: self.0.agent.clone(),
             arguments: self.0.arguments.clone(),
             capability: self.0.capability.clone(),
             definition: self.0.definition.clone(),
-            found,
+            found: self.0.found.clone(),
+            spawn: self.0.spawn.clone(),
             v: VERSION,
-        })
+        }
     }
 
     fn freeze(envelope: Envelope) -> Self {
-        let Envelope { account, agent, arguments, capability, definition, found, v: _ } = envelope;
+        let Envelope { account, agent, arguments, capability, definition, found, spawn, v: _ } = envelope;
         let mut envelope = Map::new();
         if let Some(account) = &account {
             envelope.insert("account".into(), Value::String(account.clone()));
@@ -186,6 +210,12 @@ impl Action {
         let mut bytes = json::canonical(&envelope);
         let call_digest = Digest::of(&bytes);
         let mut digest = call_digest;
+        if let (Some(spawn), Value::Object(map)) = (&spawn, &mut envelope) {
+            map.insert("spawn".into(), Value::Object(spawn.fields()));
+            bytes = json::canonical(&envelope);
+            digest = Digest::of(&bytes);
+        }
+        let asked_digest = digest;
         if let (false, Value::Object(map)) = (found.is_empty(), &mut envelope) {
             map.insert("found".into(), found.iter().cloned().map(Value::String).collect());
             bytes = json::canonical(&envelope);
@@ -198,7 +228,19 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self(Arc::new(Frozen { agent, capability, account, definition, arguments, found, bytes, digest, call_digest }))
+        Self(Arc::new(Frozen {
+            agent,
+            capability,
+            account,
+            definition,
+            arguments,
+            spawn,
+            found,
+            bytes,
+            digest,
+            asked_digest,
+            call_digest,
+        }))
     }
 
     /// Reads stored bytes back.
@@ -226,6 +268,12 @@ impl Action {
     pub fn capability(&self) -> &CapabilityName {
         &self.0.capability
     }
+    /// Whether its caller carries it out, and the gateway only judges it.
+    #[must_use]
+    pub fn is_carried_out_by_caller(&self) -> bool {
+        let name = self.capability().as_str();
+        name.starts_with(CHECKED) || name.starts_with(UNKNOWN_HERE)
+    }
     /// At which account of the service, if the call names one.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
@@ -240,6 +288,11 @@ impl Action {
     #[must_use]
     pub fn arguments(&self) -> &Map<String, Value> {
         &self.0.arguments
+    }
+    /// What a spawn adds to it, if it was asked for as one.
+    #[must_use]
+    pub fn spawn(&self) -> Option<&SpawnOptions> {
+        self.0.spawn.as_ref()
     }
     /// The state in which its objects were found when it was frozen; empty if it depends on none.
     #[must_use]
@@ -256,7 +309,14 @@ impl Action {
     pub fn digest(&self) -> Digest {
         self.0.digest
     }
-    /// The digest of the call alone, without the state in which its objects were found: equal for a repeated call.
+    /// The digest of what was asked for, without the state in which its objects were found. A key for repeating a call is
+    /// bound to it.
+    #[must_use]
+    pub fn asked_digest(&self) -> Digest {
+        self.0.asked_digest
+    }
+    /// The digest of the call alone, without the state in which its objects were found and without the options of a spawn:
+    /// equal for a repeated call, however it is asked for.
     #[must_use]
     pub fn call_digest(&self) -> Digest {
         self.0.call_digest
@@ -410,6 +470,29 @@ mod tests {
             Action::from_stored(br#"{"agent":"clerk","arguments":{},"capability":"custom:x","found":[],"v":1}"#)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn the_options_of_a_spawn_belong_to_the_action_and_not_to_the_call() {
+        let call = ask(json!({"to": "a"})).unwrap();
+        let plain = call.with_spawn(Some(SpawnOptions::default()));
+        let short = call.with_spawn(Some(SpawnOptions { timeout_minutes: Some(2), output_schema: None }));
+        assert_eq!(
+            std::str::from_utf8(short.bytes()).unwrap(),
+            r#"{"agent":"clerk","arguments":{"to":"a"},"capability":"email.send","spawn":{"timeout_minutes":2},"v":1}"#
+        );
+        let digests = [call.digest(), plain.digest(), short.digest()];
+        assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
+        assert_eq!([plain.call_digest(), short.call_digest()], [call.digest(); 2], "a repeated call is seen as one");
+        assert_eq!([plain.asked_digest(), short.asked_digest()], [plain.digest(), short.digest()]);
+        let bound = short.with_found(vec!["file 1".into()]);
+        assert_eq!((bound.asked_digest(), bound.spawn()), (short.digest(), short.spawn()));
+        for action in [&plain, &short, &bound] {
+            assert_eq!(Action::from_stored(action.bytes()).unwrap(), *action);
+        }
+        assert_eq!((bound.with_found(Vec::new()).with_spawn(None), call.spawn()), (call.clone(), None));
+        let odd = r#"{"agent":"clerk","arguments":{},"capability":"custom:x","spawn":null,"v":1}"#;
+        assert!(Action::from_stored(odd.as_bytes()).is_err());
     }
 
     #[test]

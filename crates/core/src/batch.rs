@@ -83,6 +83,19 @@ impl Window {
         self.slot_of(now - self.span)
     }
 
+    /// The earliest moment that still counts, in milliseconds: where its first slot begins.
+    #[must_use]
+    pub fn oldest_moment(&self, now: Timestamp) -> i64 {
+        self.oldest_slot(now).saturating_mul(self.slot_millis())
+    }
+
+    /// What is in use of what was counted, if so much of it was denied or cancelled and never left. At most one whole window
+    /// comes back: an agent that is denied or cancels without end meets the window all the same.
+    #[must_use]
+    pub fn in_use(&self, counted: u32, never_left: u32) -> u32 {
+        counted.saturating_sub(never_left.min(self.limit))
+    }
+
     /// Puts a write on the scales.
     #[must_use]
     pub const fn weighing(&self, used: u32, weight: u32) -> Weighing {

@@ -334,7 +334,7 @@ pub struct Catalogue {
 }
 
 /// What ships with the gateway, one file per service.
-const BUILTIN: [&str; 10] = [
+const BUILTIN: [&str; 11] = [
     include_str!("../catalogue/email.yaml"),
     include_str!("../catalogue/slack.yaml"),
     include_str!("../catalogue/filesystem.yaml"),
@@ -344,6 +344,7 @@ const BUILTIN: [&str; 10] = [
     include_str!("../catalogue/git.yaml"),
     include_str!("../catalogue/comms.yaml"),
     include_str!("../catalogue/network.yaml"),
+    include_str!("../catalogue/proxies.yaml"),
     include_str!("../catalogue/gateway.yaml"),
 ];
 

@@ -23,6 +23,25 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
     /// Time since boot, suspend included. Never runs backwards.
     fn since_boot(&self) -> Span;
+    /// Why the wall clock is not followed, where it is not.
+    fn doubt(&self) -> Option<ClockDoubt> {
+        None
+    }
+    /// Follows the wall clock again from what it says now: a person has looked at it. Gives that time.
+    fn trust_again(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+/// A jump of the wall clock that is not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockDoubt {
+    /// How far the wall clock is from the time that passed.
+    pub by: Span,
+    /// Whether it is ahead.
+    pub forward: bool,
+    /// What the wall clock says.
+    pub wall: Timestamp,
 }
 
 impl Timestamp {

@@ -44,6 +44,15 @@ pub enum Cause {
     },
     /// The service refused our credential.
     AuthFailure,
+    /// The service failed: it answered with a status that is no answer to what was asked.
+    ServiceFailed {
+        /// Which.
+        status: u16,
+    },
+    /// The service answered something that cannot be used: not JSON, or not what its schema allows.
+    UnusableAnswer,
+    /// The gateway itself ended while the worker was at work.
+    GatewayEnded,
     /// The worker ended with an exit code.
     Exited {
         /// Which.
@@ -70,6 +79,20 @@ pub enum Trigger {
     Exception,
     /// A credential that does not work.
     AuthFailure,
+}
+
+impl Trigger {
+    /// The word of the report.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InjectionDetected => "INJECTION_DETECTED",
+            Self::BurnLimit => "BURN_LIMIT",
+            Self::PolicyViolation => "POLICY_VIOLATION",
+            Self::Exception => "EXCEPTION",
+            Self::AuthFailure => "AUTH_FAILURE",
+        }
+    }
 }
 
 /// What the gateway knows at the moment of a crash.
@@ -243,7 +266,11 @@ impl Cause {
             Self::Leak { .. } | Self::Forbidden | Self::MalformedFrame | Self::Exhausted => Trigger::PolicyViolation,
             Self::BurnLimit { .. } => Trigger::BurnLimit,
             Self::AuthFailure => Trigger::AuthFailure,
-            Self::Exited { .. } | Self::Signalled { .. } => Trigger::Exception,
+            Self::ServiceFailed { .. }
+            | Self::UnusableAnswer
+            | Self::GatewayEnded
+            | Self::Exited { .. }
+            | Self::Signalled { .. } => Trigger::Exception,
         }
     }
 
@@ -254,7 +281,13 @@ impl Cause {
             Self::Injection { .. } | Self::Leak { .. } | Self::Forbidden | Self::MalformedFrame | Self::Exhausted => {
                 true
             }
-            Self::BurnLimit { .. } | Self::AuthFailure | Self::Exited { .. } | Self::Signalled { .. } => false,
+            Self::BurnLimit { .. }
+            | Self::AuthFailure
+            | Self::ServiceFailed { .. }
+            | Self::UnusableAnswer
+            | Self::GatewayEnded
+            | Self::Exited { .. }
+            | Self::Signalled { .. } => false,
         }
     }
 
@@ -267,6 +300,9 @@ impl Cause {
             Self::Exhausted => "the worker used more time or memory than it may".to_owned(),
             Self::BurnLimit { limit } => format!("the worker used up its {limit} requests"),
             Self::AuthFailure => "the service refused the credential".to_owned(),
+            Self::ServiceFailed { status } => format!("service answered {status}"),
+            Self::UnusableAnswer => "the service's answer is not what its schema allows".to_owned(),
+            Self::GatewayEnded => "the gateway ended while the worker was at work".to_owned(),
             Self::Exited { code } => format!("the worker ended with exit code {code}"),
             Self::Signalled { signal } => format!("the worker was ended by signal {signal}"),
         }
@@ -289,6 +325,9 @@ mod tests {
             Cause::Exhausted,
             Cause::BurnLimit { limit: 200 },
             Cause::AuthFailure,
+            Cause::ServiceFailed { status: 500 },
+            Cause::UnusableAnswer,
+            Cause::GatewayEnded,
             Cause::Exited { code: 101 },
             Cause::Signalled { signal: 11 },
         ]

@@ -17,9 +17,6 @@ use crate::tier::Tier;
 
 pub mod diagram;
 
-/// Undecided lookups after which a person is asked.
-pub const DOUBT_ROUNDS: u32 = 3;
-
 /// A node's claim on one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -191,7 +188,7 @@ pub enum Move {
         /// Now.
         now: Timestamp,
     },
-    /// An operator closes the undo window early.
+    /// An operator closes the undo window early, or ends the wait between two attempts.
     SendNow {
         /// Now.
         now: Timestamp,
@@ -309,7 +306,8 @@ impl HoldState {
             (S::AwaitingApproval { .. } | S::Held { .. } | S::Ready { .. }, M::SetAside { why }) => S::Stale { why },
             (S::Held { .. } | S::Ready { .. } | S::Stale { .. }, M::Rehold { not_before }) => S::Held { not_before },
             (S::Held { not_before }, M::ComeDue { now }) if now >= not_before => S::Ready { not_before },
-            (S::Held { .. }, M::SendNow { now }) => S::Ready { not_before: now },
+            // Also the wait between two attempts ends when a person says so.
+            (S::Held { .. } | S::Ready { .. }, M::SendNow { now }) => S::Ready { not_before: now },
             (S::Ready { not_before }, M::Claim { claim, now }) if now >= not_before => {
                 S::Executing { claim, phase: Phase::Prepare }
             }
@@ -321,9 +319,8 @@ impl HoldState {
             (S::Executing { .. }, M::Retry { not_before }) => S::Ready { not_before },
             (S::Executing { .. } | S::NeedsHuman { .. }, M::GiveUp { code, at }) => S::Dead { code, at },
             (S::Executing { phase: Phase::Armed, .. }, M::Doubt { since }) => S::InDoubt { since, rounds: 0 },
-            (S::InDoubt { since, rounds }, M::Inconclusive) if rounds + 1 < DOUBT_ROUNDS => {
-                S::InDoubt { since, rounds: rounds + 1 }
-            }
+            // How many there are is up to the schedule of lookups.
+            (S::InDoubt { since, rounds }, M::Inconclusive) => S::InDoubt { since, rounds: rounds.saturating_add(1) },
             (S::InDoubt { .. }, M::AskHuman { code }) => S::NeedsHuman { code },
             (
                 S::Executing { phase: Phase::Armed, .. } | S::InDoubt { .. } | S::NeedsHuman { .. },
@@ -331,7 +328,7 @@ impl HoldState {
             ) => S::Done { receipt, at },
             (S::InDoubt { .. } | S::NeedsHuman { .. }, M::ProveAbsent { not_before }) => S::Ready { not_before },
             (S::Dead { .. }, M::Revive { not_before }) => S::Held { not_before },
-            (S::Dead { .. } | S::Stale { .. }, M::Discard { by, at }) => S::Discarded { by, at },
+            (S::Dead { .. } | S::Stale { .. } | S::Ready { .. }, M::Discard { by, at }) => S::Discarded { by, at },
             (_, _) => return Err(IllegalMove::NoEdge { from, attempted }),
         })
     }
@@ -503,6 +500,15 @@ impl Hold {
     pub fn agent(&self) -> &AgentName {
         self.action.agent()
     }
+
+    /// When it is tried again, if an attempt failed and another one follows by itself.
+    #[must_use]
+    pub const fn next_attempt_at(&self) -> Option<Timestamp> {
+        match self.state {
+            HoldState::Ready { not_before } if self.attempts > 0 => Some(not_before),
+            _ => None,
+        }
+    }
 }
 
 impl Permit {
@@ -571,9 +577,10 @@ mod tests {
     }
 
     #[test]
-    fn the_third_undecided_lookup_goes_to_a_person() {
-        let doubt = HoldState::InDoubt { since: Timestamp::default(), rounds: DOUBT_ROUNDS - 1 };
-        assert!(doubt.clone().apply(Move::Inconclusive).is_err());
+    fn each_undecided_lookup_counts_and_a_person_can_be_asked_after_any() {
+        let doubt = HoldState::InDoubt { since: Timestamp::default(), rounds: 6 };
+        let next = doubt.clone().apply(Move::Inconclusive).unwrap();
+        assert_eq!(next, HoldState::InDoubt { since: Timestamp::default(), rounds: 7 });
         assert!(doubt.apply(Move::AskHuman { code: "execute.needs_human".into() }).is_ok());
     }
 

@@ -4,10 +4,14 @@
 //! where it is not. Promise: what policy judges, people approve and workers execute is one value,
 //! because a text with two readings (duplicate keys, lossy numbers, lone surrogates) is refused.
 
+mod reading;
+
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+pub use self::reading::{Reading, reading};
 
 /// How much JSON is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,16 @@
 //! person or an agent typed becomes a [`query::Query`]. Promise: index, query, snippet and ranking cut
 //! text into words in the same way, [`words`].
 
+pub mod doubt;
+pub mod head;
 pub mod query;
 pub mod words;
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+
+pub use doubt::{Ambiguity, Authentication};
 
 /// The rule for which a message is withheld that nobody could open.
 pub const UNOPENED: &str = "mail.unopened";
@@ -49,7 +53,7 @@ pub struct Mail {
     pub received: i64,
     /// The service's ids of its labels.
     pub labels: Vec<String>,
-    /// Its sender, if it names one.
+    /// Its sender, if it names one and all readers name the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Address>,
     /// Who it is to.
@@ -79,6 +83,12 @@ pub struct Mail {
     /// How much it looks like an attack on agents, in thousandths.
     #[serde(default, skip_serializing_if = "is_nought")]
     pub score: u32,
+    /// What two readers of it read differently, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ambiguous: Option<Ambiguity>,
+    /// What the receiving server recorded about its sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<Authentication>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what the derive hands over")]
@@ -91,6 +101,20 @@ impl Mail {
     #[must_use]
     pub const fn received_at(&self) -> Timestamp {
         Timestamp::from_millis(self.received)
+    }
+
+    /// Its sender as people are shown it: both readings where there are two.
+    #[must_use]
+    pub fn sender_line(&self) -> String {
+        let two = self.ambiguous.as_ref().and_then(Ambiguity::sender_line);
+        two.or_else(|| self.from.as_ref().map(ToString::to_string)).unwrap_or_default()
+    }
+
+    /// Its subject as people are shown it: both readings where there are two.
+    #[must_use]
+    pub fn subject_line(&self) -> String {
+        let two = self.ambiguous.as_ref().and_then(Ambiguity::subject_line);
+        two.unwrap_or_else(|| self.subject.clone())
     }
 
     /// Whether it carries a label of this id.

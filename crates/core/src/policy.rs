@@ -29,6 +29,7 @@ mod schema;
 mod suggest;
 mod template;
 mod testing;
+mod written;
 mod yaml;
 
 use std::sync::Arc;
@@ -51,6 +52,7 @@ pub use rule::{Rule, RuleRef};
 pub use schema::SCHEMA;
 pub use template::{TEMPLATES, Template, TemplateFile};
 pub use testing::{Flat, Outcome};
+pub use written::{ChangedFile, ChangedFiles};
 
 use crate::capability::Catalogue;
 use crate::ids::AgentName;
@@ -69,7 +71,8 @@ pub mod reading {
 }
 
 /// The immutable layer.
-const SYSTEM: &str = include_str!("../../../policies/system.yaml");
+/// The rules that ship with the gateway, as their file says them.
+pub const SYSTEM: &str = include_str!("../../../policies/system.yaml");
 const SYSTEM_NAME: &str = "system.yaml";
 
 /// The text of one policy file.

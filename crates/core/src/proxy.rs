@@ -4,14 +4,23 @@
 //! wrong with it. Promise: what passes [`Proxy::check`] has a schema for every answer, a limiter, an
 //! allow-list of exactly the requests it makes, and no secret in a request it spells out.
 
+mod budget;
 mod check;
 mod continuity;
 mod request;
+pub mod review;
+mod score;
 mod shape;
+pub mod spawn;
 
+pub use budget::{
+    Amount, BudgetLimit, NotAnAmount, ProxyBudget, ProxyUsage, TOLD_AT, day_of, news, start_of, until_next_day,
+};
 pub use check::Flaw;
 pub use continuity::{DraftMove, DraftUse, Exchange, NotTaken, OpenDraft, Proposal, Side, Told};
 pub use request::{FillError, Request};
+pub(crate) use request::{Piece, encode, fill, fill_json, pieces, plain};
+pub use score::{NEEDS_PROXY, RoutingScore, ScoreReason};
 pub use shape::{Strictness, is_summary, project, summary, tighten};
 
 use std::collections::BTreeMap;
@@ -22,6 +31,7 @@ use serde_json::{Map, Value};
 use crate::capability::{Capability, Effect, EffectClass, Param, ParamKind};
 use crate::clock::Span;
 use crate::ids::{CapabilityName, ServiceName};
+use crate::throttle::BreakerConfig;
 use crate::tier::Tier;
 
 /// Longest file that is read, in bytes.
@@ -55,6 +65,9 @@ pub struct Proxy {
     /// How much it may do. Must be written down.
     #[serde(default)]
     pub limits: Option<Limits>,
+    /// What its tasks may use within a day.
+    #[serde(default)]
+    pub budget: ProxyBudget,
     /// For a proxy with a lasting account.
     #[serde(default)]
     pub identity: Option<Identity>,
@@ -106,6 +119,15 @@ pub struct Limits {
     /// Largest answer that is read, in kilobytes.
     #[serde(default = "answer_kb")]
     pub answer_kb: u32,
+    /// Refusals (429) in a row after which requests are paused.
+    #[serde(default = "breaker_refusals")]
+    pub breaker_refusals: u32,
+    /// How long the first pause lasts; each further one lasts twice as long.
+    #[serde(default = "breaker_pause_seconds")]
+    pub breaker_pause_seconds: u32,
+    /// The longest pause that is not the service's own wish.
+    #[serde(default = "breaker_longest_pause_seconds")]
+    pub breaker_longest_pause_seconds: u32,
 }
 
 const fn per_minute() -> u32 {
@@ -123,6 +145,15 @@ const fn timeout_minutes() -> u32 {
 const fn answer_kb() -> u32 {
     512
 }
+const fn breaker_refusals() -> u32 {
+    3
+}
+const fn breaker_pause_seconds() -> u32 {
+    30
+}
+const fn breaker_longest_pause_seconds() -> u32 {
+    900
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -132,6 +163,9 @@ impl Default for Limits {
             burn: burn(),
             timeout_minutes: timeout_minutes(),
             answer_kb: answer_kb(),
+            breaker_refusals: breaker_refusals(),
+            breaker_pause_seconds: breaker_pause_seconds(),
+            breaker_longest_pause_seconds: breaker_longest_pause_seconds(),
         }
     }
 }
@@ -141,6 +175,16 @@ impl Limits {
     #[must_use]
     pub const fn wall(&self) -> Span {
         Span::from_secs(self.timeout_minutes as u64 * 60)
+    }
+
+    /// When refusals of the service pause it, and for how long.
+    #[must_use]
+    pub const fn breaker(&self) -> BreakerConfig {
+        BreakerConfig {
+            refusals: self.breaker_refusals,
+            first_pause: Span::from_secs(self.breaker_pause_seconds as u64),
+            longest_pause: Span::from_secs(self.breaker_longest_pause_seconds as u64),
+        }
     }
 }
 
@@ -307,6 +351,12 @@ impl Proxy {
         check::check(self, name)
     }
 
+    /// What a person should look at although it may run.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Flaw> {
+        check::warnings(self)
+    }
+
     /// Its limits; the general ones where none are written down.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -349,7 +399,7 @@ impl Proxy {
             class: (!reads).then_some(EffectClass::Opaque),
             reversible: false,
             delay_s: 30,
-            summary: about.summary.clone(),
+            summary: format!("{} Routing score {}.", about.summary, self.routing_score(about)),
             params: about.arguments.iter().map(|(name, argument)| argument.param(name, relation)).collect(),
             usual: (!reads && self.trust == Trust::Acquaintance).then_some(Tier::ApprovalRequired),
             schema: Some(about.arguments_schema()),

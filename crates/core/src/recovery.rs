@@ -127,6 +127,8 @@ pub enum FindingKind {
     RecordDamaged,
     /// The record does not grow out of what was signed last.
     SigningRefused,
+    /// It was put back from a backup by `sluice backup restore`.
+    RestoredFromBackup,
 }
 
 impl FindingKind {
@@ -145,6 +147,7 @@ impl FindingKind {
             Self::CheckpointMissing => "recovery.checkpoint_missing",
             Self::RecordDamaged => "recovery.record_damaged",
             Self::SigningRefused => "recovery.signing_refused",
+            Self::RestoredFromBackup => "recovery.restored_from_backup",
         }
     }
 
@@ -178,7 +181,12 @@ impl fmt::Display for Finding {
         }
         match kind {
             FindingKind::StateFileMissing => {
-                write!(f, "the state file is missing, and the database counts {database} starts with one")
+                write!(
+                    f,
+                    "the state file is missing, and the database counts {database} starts with one. It was looked for at \
+                     {remembered}; if it lies elsewhere, name it with `recovery.state_file`, or start the gateway with the HOME \
+                     or XDG_STATE_HOME that it had"
+                )
             }
             FindingKind::StateFileUnreadable => write!(f, "the state file cannot be read: {remembered}"),
             FindingKind::OtherInstance => {
@@ -210,6 +218,9 @@ impl fmt::Display for Finding {
             }
             FindingKind::RecordDamaged => write!(f, "the record is damaged: {database}"),
             FindingKind::SigningRefused => write!(f, "the record cannot be signed: {database}"),
+            FindingKind::RestoredFromBackup => {
+                write!(f, "it was restored from backup {remembered}, whose record has {database} entries")
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ pub use codes::Code;
 
 /// The longest text shown to an agent, in characters.
 const LONGEST_TEXT: usize = 500;
+/// The longest excerpt of a service's own words, in characters.
+pub const LONGEST_QUOTE: usize = 300;
 
 /// Whether and when the same call makes sense again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +44,9 @@ pub enum Retry {
 pub struct Refusal {
     code: Code,
     text: Cow<'static, str>,
+    hint: Option<String>,
     retry: Retry,
+    service_words: Option<Box<str>>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -50,7 +54,8 @@ impl Refusal {
     /// With the general words of its code.
     #[must_use]
     pub const fn new(code: Code) -> Self {
-        Self { code, text: Cow::Borrowed(code.meaning()), retry: code.retry(), source: None }
+        let text = Cow::Borrowed(code.meaning());
+        Self { code, text, hint: None, retry: code.retry(), service_words: None, source: None }
     }
 
     /// With particular words. They are shown to the agent: one line, cut to length.
@@ -60,10 +65,35 @@ impl Refusal {
         Self { text: Cow::Owned(shown.collect()), ..self }
     }
 
+    /// With particular advice in place of the general one of its code.
+    #[must_use]
+    pub fn with_hint(self, hint: &str) -> Self {
+        let shown = hint.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { ' ' } else { c });
+        Self { hint: Some(shown.collect()), ..self }
+    }
+
     /// When it is known how long to wait.
     #[must_use]
     pub fn retry_after(self, span: Span) -> Self {
         Self { retry: Retry::After(span), ..self }
+    }
+
+    /// With what the service said, screened. Only people are shown it: it is no part of what the agent gets.
+    #[must_use]
+    pub fn quoting(self, words: Option<&str>) -> Self {
+        let line = |words: &str| {
+            let plain = words.chars().map(|c| if c.is_control() || c.is_whitespace() { ' ' } else { c });
+            let words: String = plain.take(LONGEST_QUOTE).collect();
+            words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+        };
+        let words = words.map(line).filter(|words| !words.is_empty());
+        Self { service_words: words.map(String::into_boxed_str), ..self }
+    }
+
+    /// What the service said, for people only.
+    #[must_use]
+    pub fn service_words(&self) -> Option<&str> {
+        self.service_words.as_deref()
     }
 
     /// With what went wrong inside, for the operator's log only.
@@ -86,8 +116,8 @@ impl Refusal {
 
     /// What to do instead.
     #[must_use]
-    pub const fn hint(&self) -> &'static str {
-        self.code.hint()
+    pub fn hint(&self) -> &str {
+        self.hint.as_deref().unwrap_or_else(|| self.code.hint())
     }
 
     /// Whether and when to come again.
@@ -223,6 +253,17 @@ mod tests {
         let refusal = Refusal::new(Code::PolicyBlocked).with_text(&format!("rule\n`a`{}", "x".repeat(1000)));
         assert!(refusal.text().starts_with("rule `a`x"));
         assert_eq!(refusal.text().chars().count(), LONGEST_TEXT);
+    }
+
+    #[test]
+    fn what_a_service_said_is_short_on_one_line_and_never_part_of_what_an_agent_gets() {
+        let refusal =
+            Refusal::new(Code::ExecuteRefused).quoting(Some(&format!("no\n\tsuch  label {}", "x".repeat(999))));
+        let words = refusal.service_words().unwrap();
+        assert!(words.starts_with("no such label xxx") && words.chars().count() <= LONGEST_QUOTE, "{words}");
+        assert!(!serde_json::to_string(&refusal).unwrap().contains("such label"));
+        assert!(!refusal.to_string().contains("such label"));
+        assert_eq!(Refusal::new(Code::ExecuteRefused).quoting(Some(" \n ")).service_words(), None);
     }
 
     #[test]

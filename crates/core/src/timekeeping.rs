@@ -2,17 +2,90 @@
 //!
 //! Takes readings of the wall clock and of the time since boot; says whether the wall clock can be
 //! trusted, and whether a write's undo window has really passed. Promise: no jump of the wall clock
-//! shortens an undo window, and while the clock is suspect nothing is sent.
+//! shortens an undo window, and while the clock is suspect nothing is sent. [`SteadyClock`] does not even follow a jump of
+//! more than some minutes: time goes on as it really passes, until the wall clock is back or a person has looked at it.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Clock, ClockDoubt, Span, Timestamp};
 use crate::ids::HoldId;
 
 /// A difference between the two clocks that is no longer drift.
 pub const STEP: Span = Span::from_secs(5);
 /// How long nothing is sent after a step.
 pub const CALM: Span = Span::from_secs(60);
+
+/// The furthest that the wall clock may step and still be followed without a person.
+pub const FOLLOWED: Span = Span::from_mins(5);
+
+/// A wall clock that does not jump.
+///
+/// Follows the clock it is given while that agrees with the time since boot. A jump of more than [`FOLLOWED`] is not
+/// followed: what is told then is the last believed time and what has really passed since. So a clock that jumps ahead and
+/// comes back leaves nothing behind: no deadline in the far future, and nothing that was forgotten as if its time were up.
+pub struct SteadyClock {
+    inner: Arc<dyn Clock>,
+    believed: Mutex<Believed>,
+}
+
+#[derive(Clone, Copy)]
+struct Believed {
+    wall: Timestamp,
+    boot: Span,
+    doubt: Option<ClockDoubt>,
+}
+
+impl fmt::Debug for SteadyClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SteadyClock")
+    }
+}
+
+impl SteadyClock {
+    /// Believes a clock as it is now.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Clock>) -> Self {
+        let believed = Mutex::new(Believed { wall: inner.now(), boot: inner.since_boot(), doubt: None });
+        Self { inner, believed }
+    }
+
+    /// Looks at both clocks. Gives the time to go by.
+    fn look(&self) -> (Timestamp, MutexGuard<'_, Believed>) {
+        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (wall, boot) = (self.inner.now(), self.inner.since_boot());
+        let passed = Span::from_millis(boot.as_millis().saturating_sub(believed.boot.as_millis()));
+        let expected = believed.wall + passed;
+        let (by, forward) = if wall >= expected { (wall.since(expected), true) } else { (expected.since(wall), false) };
+        if by <= FOLLOWED {
+            *believed = Believed { wall, boot, doubt: None };
+            return (wall, believed);
+        }
+        believed.doubt = Some(ClockDoubt { by, forward, wall });
+        (expected, believed)
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Timestamp {
+        self.look().0
+    }
+
+    fn since_boot(&self) -> Span {
+        self.inner.since_boot()
+    }
+
+    fn doubt(&self) -> Option<ClockDoubt> {
+        self.look().1.doubt
+    }
+
+    fn trust_again(&self) -> Timestamp {
+        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        *believed = Believed { wall: self.inner.now(), boot: self.inner.since_boot(), doubt: None };
+        believed.wall
+    }
+}
 
 /// What a reading shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +207,59 @@ mod tests {
         assert!(!windows.closed(hold, not_before, ahead, BOOT + Span::from_secs(29)));
         assert!(windows.closed(hold, not_before, ahead, BOOT + Span::from_secs(30)));
         assert!(!windows.closed(hold, not_before, WALL, BOOT + Span::from_hours(2)), "nor does one set back open it");
+    }
+
+    /// Two clocks that a test sets by hand.
+    struct ByHand(Mutex<(Timestamp, Span)>);
+
+    impl Clock for ByHand {
+        fn now(&self) -> Timestamp {
+            self.0.lock().unwrap().0
+        }
+        fn since_boot(&self) -> Span {
+            self.0.lock().unwrap().1
+        }
+    }
+
+    fn steady() -> (Arc<ByHand>, SteadyClock) {
+        let hand = Arc::new(ByHand(Mutex::new((WALL, BOOT))));
+        (Arc::clone(&hand), SteadyClock::new(hand))
+    }
+
+    /// Time passes, and the wall clock says something.
+    fn pass(hand: &ByHand, passed: Span, wall: Timestamp) {
+        let mut now = hand.0.lock().unwrap();
+        *now = (wall, now.1 + passed);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_ahead_and_comes_back_is_not_followed_and_leaves_nothing_behind() {
+        let (hand, clock) = steady();
+        let ahead = Span::from_hours(400 * 24);
+        let mut wall = WALL + ahead;
+        for second in 1..=200 {
+            pass(&hand, Span::from_secs(1), wall);
+            assert_eq!(clock.now(), WALL + Span::from_secs(second), "time goes on as it really passes");
+            let doubt = clock.doubt().unwrap();
+            assert!(doubt.forward && doubt.by + Span::from_secs(200) >= ahead, "{doubt:?}");
+            wall = wall + Span::from_secs(1);
+        }
+        pass(&hand, Span::from_secs(1), WALL + Span::from_secs(201));
+        assert_eq!((clock.now(), clock.doubt()), (WALL + Span::from_secs(201), None));
+    }
+
+    #[test]
+    fn a_small_step_and_a_long_sleep_are_followed_and_a_person_can_say_that_a_jump_is_right() {
+        let (hand, clock) = steady();
+        pass(&hand, Span::from_secs(1), WALL + Span::from_mins(4));
+        assert_eq!((clock.now(), clock.doubt()), (WALL + Span::from_mins(4), None));
+        pass(&hand, Span::from_hours(50), WALL + Span::from_hours(50));
+        assert_eq!((clock.now(), clock.doubt()), (WALL + Span::from_hours(50), None), "slept and four minutes back");
+        pass(&hand, Span::from_secs(1), WALL - Span::from_hours(24));
+        assert!(clock.doubt().is_some_and(|doubt| !doubt.forward));
+        assert_eq!(clock.now(), WALL + Span::from_hours(50) + Span::from_secs(1));
+        assert_eq!(clock.trust_again(), WALL - Span::from_hours(24));
+        assert_eq!((clock.now(), clock.doubt()), (WALL - Span::from_hours(24), None));
     }
 
     proptest! {

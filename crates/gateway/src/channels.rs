@@ -84,6 +84,14 @@ pub trait Channel: Send + Sync + Debug {
     }
 }
 
+/// The names of the channels that a configuration sets up.
+#[must_use]
+pub fn names(config: &Config) -> Vec<&'static str> {
+    let telegram = config.telegram.token_file.as_ref().map(|_| telegram::NAME);
+    let email = config.email.smtp_host.as_ref().map(|_| email::NAME);
+    telegram.into_iter().chain(email).collect()
+}
+
 /// Every channel the configuration names.
 ///
 /// # Errors

@@ -23,8 +23,11 @@ mod log;
 mod manual;
 mod mounts;
 mod origin;
+mod programs;
 mod reader;
 mod recovery;
+mod release;
+mod retention;
 mod section;
 mod services;
 mod sessions;
@@ -47,7 +50,7 @@ use serde_json::Value;
 use sluice_core::policy::{Fault, MAX_BYTES};
 use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
 
-pub use approvals::{Approvals, Needs, Person, Risk, Targets};
+pub use approvals::{Approvals, Needs, NoticeChannel, NoticeChoice, Person, Risk, Targets};
 pub use batch::{Batch, Services};
 pub use budgets::Budgets;
 pub use channels::{Address, BaseUrl, Domain, Email, Folder, Inbox, Security, Telegram, Word};
@@ -67,8 +70,11 @@ pub use mounts::{
     Address as MountAddress, EnvValue, Mount, Mounts, Program as MountProgram, Way, is_name as is_mount_name, skeleton,
 };
 pub use origin::{Origin, Origins};
+pub use programs::{Git, Process};
 pub use reader::Flag;
-pub use recovery::{Audit, Recovery, Witness};
+pub use recovery::{Audit, Recovery, Witness, is_state_file_of, state_file_places};
+pub use release::{Lookups, Pace, Paces, Release};
+pub use retention::Retention;
 pub use services::{Account, Accounts, AdapterProgram};
 pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
@@ -109,6 +115,8 @@ pub struct Config {
     pub policies: PathBuf,
     /// Folder with declarations of security proxies.
     pub proxies: PathBuf,
+    /// Folder with declarations of custom capabilities.
+    pub capabilities: PathBuf,
     /// Where agents and people are answered.
     pub listen: SocketAddr,
     /// Where cancel, deny, freeze and status are answered.
@@ -127,10 +135,14 @@ pub struct Config {
     pub limits: Limits,
     /// How long writes wait.
     pub holds: Holds,
+    /// How writes leave.
+    pub release: Release,
     /// How much fits before a person looks.
     pub batch: Batch,
     /// How much fits within a day.
     pub budgets: Budgets,
+    /// How long what is over stays.
+    pub retention: Retention,
     /// Questions put to people.
     pub approvals: Approvals,
     /// The bot that asks people.
@@ -141,6 +153,10 @@ pub struct Config {
     pub inbox: Inbox,
     /// Folders agents may use.
     pub filesystem: Filesystem,
+    /// Repositories below these folders.
+    pub git: Git,
+    /// Programs that agents may run there.
+    pub process: Process,
     /// How much agents may remember.
     pub state: State,
     /// What must stay free.
@@ -261,13 +277,17 @@ struct Written {
     database: DatabaseSettings,
     limits: Limits,
     holds: Holds,
+    release: Release,
     batch: Batch,
     approvals: Approvals,
     telegram: Telegram,
     email: Email,
     inbox: Inbox,
     budgets: Budgets,
+    retention: Retention,
     filesystem: Filesystem,
+    git: Git,
+    process: Process,
     state: State,
     disk: Disk,
     sessions: Sessions,
@@ -290,13 +310,17 @@ impl Written {
             database: DatabaseSettings::read(reader),
             limits: Limits::read(reader),
             holds: Holds::read(reader),
+            release: Release::read(reader),
             batch: Batch::read(reader),
             approvals: Approvals::read(reader),
             telegram: Telegram::read(reader),
             email: Email::read(reader),
             inbox: Inbox::read(reader),
             budgets: Budgets::read(reader),
+            retention: Retention::read(reader),
             filesystem: Filesystem::read(reader),
+            git: Git::read(reader),
+            process: Process::read(reader),
             state: State::read(reader),
             disk: Disk::read(reader),
             sessions: Sessions::read(reader),
@@ -324,6 +348,7 @@ impl Written {
         general.data = setting::clean(&folder.join(&general.data));
         general.policies = setting::clean(&folder.join(&general.policies));
         general.proxies = setting::clean(&folder.join(&general.proxies));
+        general.capabilities = setting::clean(&folder.join(&general.capabilities));
         let node = general.node.clone().or_else(|| general::node_of(host)).or_else(|| NodeName::new("gateway").ok())?;
         general.node = Some(node.clone());
         let stop_listen = check::stop_address(general, reader);
@@ -345,6 +370,7 @@ impl Written {
             data: general.data.clone(),
             policies: general.policies.clone(),
             proxies: general.proxies.clone(),
+            capabilities: general.capabilities.clone(),
             listen: general.listen,
             stop_listen: stop_listen?,
             public_hosts: general.public_hosts.iter().map(|host| host.as_str().to_owned()).collect(),
@@ -354,13 +380,17 @@ impl Written {
             database: database?,
             limits: self.limits.clone(),
             holds: self.holds.clone(),
+            release: self.release.clone(),
             batch: self.batch.clone(),
             approvals: self.approvals.clone(),
             telegram: self.telegram.clone(),
             email: self.email.clone(),
             inbox: self.inbox.clone(),
             budgets: self.budgets.clone(),
+            retention: self.retention.clone(),
             filesystem: self.filesystem.clone(),
+            git: self.git.clone(),
+            process: self.process.clone(),
             state: self.state.clone(),
             disk: self.disk.clone(),
             sessions: self.sessions.clone(),
@@ -389,13 +419,17 @@ impl Written {
             self.database.shown(),
             self.limits.shown(),
             self.holds.shown(),
+            self.release.shown(),
             self.batch.shown(),
             self.approvals.shown(),
             self.telegram.shown(),
             self.email.shown(),
             self.inbox.shown(),
             self.budgets.shown(),
+            self.retention.shown(),
             self.filesystem.shown(),
+            self.git.shown(),
+            self.process.shown(),
             self.state.shown(),
             self.disk.shown(),
             self.sessions.shown(),

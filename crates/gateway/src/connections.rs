@@ -10,7 +10,9 @@ mod addressed;
 mod answer;
 mod apart;
 mod attachments;
+mod following;
 mod foreign;
+mod foresight;
 mod job;
 mod lifecycle;
 mod mail;
@@ -32,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use sluice_core::connection::ConnectionState;
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Actor, Clock, Ids, ServiceName};
+use sluice_core::{Actor, Clock, Ids, ServiceName, Span};
 use sluice_store::replica::Replica;
 use sluice_store::{Connection as Row, Store};
 use tokio::sync::Notify;
@@ -218,6 +220,10 @@ pub struct Connections {
     fresh: OnceLock<Arc<dyn KeepFresh>>,
     gateway: OnceLock<Weak<Gateway>>,
     wake: Notify,
+    /// Held by whoever begins or ends a connection here, and by whoever takes up what another node did.
+    changing: tokio::sync::Mutex<()>,
+    /// Connections of other nodes that could not be taken up: which version, and when, by the age of the machine.
+    failed: Mutex<HashMap<ServiceName, (u64, Span)>>,
 }
 
 impl std::fmt::Debug for Connections {
@@ -237,6 +243,8 @@ impl Connections {
             fresh: OnceLock::new(),
             gateway: OnceLock::new(),
             wake: Notify::new(),
+            changing: tokio::sync::Mutex::default(),
+            failed: Mutex::default(),
         }
     }
 

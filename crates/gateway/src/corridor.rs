@@ -9,7 +9,7 @@ use sluice_core::capability::Effect;
 use crate::rooms::identity::Knock;
 use crate::rooms::schema::Checked;
 use crate::rooms::{
-    approval, audit, brake, check, freeze, hold, identity, leak, origin, own_files, policy, read, repeat, schema,
+    approval, audit, brake, check, freeze, hold, identity, leak, origin, own_files, policy, read, repeat, schema, spawn,
 };
 use crate::{Gateway, No};
 
@@ -32,6 +32,11 @@ pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
 /// As [`walk`].
 pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
     gw.takes_calls()?;
+    let worded = known.trace();
+    let known = match spawn::resolve(gw, known) {
+        Ok(known) => known, // a spawn is the call it stands for, from here on
+        Err(no) => return Err(audit::refused(gw, &worded, no).await),
+    };
     let trace = known.trace();
     match inside(gw, known).await {
         Ok(answer) => Ok(answer),

@@ -351,14 +351,14 @@ impl Egress {
             if !found.is_empty() {
                 return Err(EgressNo::Leak(found));
             }
-            self.limiter.take(connection, is_read).await?;
+            self.limiter.take(connection).await?;
             let trip = Trip::new(connection, &target, is_read);
             let body = pass.sealed.clone().unwrap_or_else(|| body.clone());
             let load = Load { method: &method, headers: sent, body, credential };
             let walked = timeout_at(deadline, trip.walk(self, load)).await;
             let answered = walked.unwrap_or_else(|_| Err(trip.too_slow().into()));
             let heard = answered.as_ref().ok().map(|reply| (reply.status, &reply.headers));
-            if let Err(no) = self.limiter.heard(&connection.name, heard).await {
+            if let Err(no) = self.limiter.heard((&connection.name, connection.breaker), heard).await {
                 // The request has left: what it gave must not be lost over this. The next one is counted or refused.
                 tracing::warn!(code = no.code().as_str(), "could not note what {} answered", connection.name);
             }

@@ -7,4 +7,5 @@
 pub mod amending;
 pub mod deciding;
 pub mod repeating;
+pub mod replies;
 pub mod standing;

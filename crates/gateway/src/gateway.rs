@@ -1,15 +1,16 @@
 //! The running gateway: everything a room may look at, in one place.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sluice_core::audit::checkpoint::Signer;
 use sluice_core::audit::key::VerifierKey;
+use sluice_core::pace::SlowStart;
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
 use sluice_core::timekeeping::Windows;
 use sluice_core::{ApprovalId, Clock, Entropy, HoldId, Ids, NodeName, Span, Timestamp};
-use sluice_store::{StopLane, Store};
+use sluice_store::{RetentionPlace, StopLane, Store};
 use tokio::sync::{Notify, watch};
 
 use crate::No;
@@ -22,14 +23,18 @@ use crate::egress::Egress;
 use crate::events::Events;
 use crate::intake::Intake;
 use crate::keyring::Keyring;
+use crate::loops::watching::Watch;
 use crate::mounts::Mounts;
+use crate::nodes::Nodes;
 use crate::oauth::Oauth;
 use crate::proxies::Proxies;
+use crate::queues::WaitingQueues;
 use crate::recovery::Recovery;
 use crate::rooms::leak::Scan;
 use crate::services::Services;
 use crate::services::about::About;
 use crate::standstill::Standstill;
+use crate::tls::LiveTls;
 use crate::vault::Vault;
 use crate::waiting::Waiting;
 use crate::workers::Workers;
@@ -73,6 +78,8 @@ pub struct Parts {
     pub oauth: Arc<Oauth>,
     /// Servers of others behind the gate.
     pub mounts: Mounts,
+    /// The freezes in force, as last seen.
+    pub standstill: Arc<Standstill>,
     /// Sign the ends of this node's logs, each with a key of its own; without them, nobody outside can hold us to
     /// the record.
     pub signers: Vec<(NodeName, Signer)>,
@@ -122,6 +129,8 @@ pub struct Gateway {
     pub egress: Arc<Egress>,
     /// How well people are heard over each channel.
     pub hearing: Hearing,
+    /// How well each channel takes what is sent over it.
+    pub sending: Hearing,
     /// What is remembered outside the database.
     pub recovery: Recovery,
     pub(crate) scan: Box<dyn Scan>,
@@ -139,6 +148,10 @@ pub struct Gateway {
     pub(crate) due: Notify,
     /// Whether what agents can do has changed.
     pub(crate) changes: Changes,
+    /// What this node said of itself, and what it sees of the others.
+    pub(crate) nodes: Nodes,
+    /// How many writes wait, by service and agent.
+    pub queues: WaitingQueues,
     /// The freezes in force, as last seen.
     pub standstill: Arc<Standstill>,
     phase: AtomicU8,
@@ -147,11 +160,30 @@ pub struct Gateway {
     /// Why it cannot go on, once it cannot.
     lost: watch::Sender<Option<Lost>>,
     clock_suspect: AtomicBool,
+    /// Whether people were told that the clock is not followed.
+    pub(crate) clock_told: AtomicBool,
+    /// What the gateway stands on, and what people were told of it.
+    pub(crate) watch: Watch,
+    /// The certificate in use, where there is one and the gateway is served.
+    pub(crate) tls: OnceLock<Arc<LiveTls>>,
+    /// Where retention goes on.
+    pub(crate) retention: Mutex<RetentionState>,
+    /// How slowly writes leave since the gateway was last away.
+    slow_start: Mutex<SlowStart>,
     room: AtomicU8,
     /// When somebody was last awake, in milliseconds since boot.
     awake_at: AtomicU64,
     /// Undo windows opened in this life, measured by a clock nobody can set.
     windows: Mutex<Windows>,
+}
+
+/// What retention has still to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RetentionState {
+    /// Whether there may be more rows that are over.
+    pub rows: bool,
+    /// Where the look through old writes goes on.
+    pub writes: Option<RetentionPlace>,
 }
 
 /// Where a gateway is in its life.
@@ -171,6 +203,9 @@ pub enum Lost {
     /// After a failed sync the page cache can no longer be believed.
     #[error("the database can no longer be believed: a sync to the disk failed, or the file is damaged")]
     Record,
+    /// The file that the record is kept in is not there any more.
+    #[error("the database file was removed or replaced while the gateway ran; put it back, or restore a backup")]
+    Removed,
     /// What expires, revokes, releases or signs is no longer done.
     #[error("one of its loops broke off")]
     Loop,
@@ -199,6 +234,7 @@ impl Gateway {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, .. } = parts;
         let (vault, egress, signers) = (parts.vault, parts.egress, parts.signers);
+        let watch = Watch::over(&config.data);
         Self {
             store,
             policy,
@@ -212,6 +248,7 @@ impl Gateway {
             vault,
             egress,
             hearing: Hearing::default(),
+            sending: Hearing::default(),
             recovery: parts.recovery,
             scan,
             audit_keys: signers.iter().map(|(log, signer)| (log.clone(), signer.key().clone())).collect(),
@@ -230,11 +267,18 @@ impl Gateway {
             letters: Notify::new(),
             due: Notify::new(),
             changes: Changes::default(),
-            standstill: Arc::default(),
+            nodes: Nodes::default(),
+            queues: WaitingQueues::default(),
+            standstill: parts.standstill,
             phase: AtomicU8::new(0),
             stopping: watch::Sender::new(false),
             lost: watch::Sender::new(None),
             clock_suspect: AtomicBool::new(false),
+            clock_told: AtomicBool::new(false),
+            watch,
+            tls: OnceLock::new(),
+            retention: Mutex::default(),
+            slow_start: Mutex::default(),
             room: AtomicU8::new(0),
             awake_at: AtomicU64::new(0),
             windows: Mutex::default(),
@@ -327,6 +371,18 @@ impl Gateway {
             Room::None => 2,
         };
         self.room.store(number, Ordering::SeqCst);
+    }
+
+    /// Writes leave slowly from now on, or no longer.
+    pub(crate) fn start_slowly(&self, start: SlowStart) {
+        *self.slow_start.lock().unwrap_or_else(PoisonError::into_inner) = start;
+    }
+
+    /// How many writes that piled up while the gateway was away leave in a second at each service, while that is limited.
+    #[must_use]
+    pub fn slow_start(&self) -> Option<u32> {
+        let start = *self.slow_start.lock().unwrap_or_else(PoisonError::into_inner);
+        start.per_second(self.clock.since_boot())
     }
 
     /// Notes that this gateway was awake at this time since boot. Never goes back: whoever lets time pass by hand says so

@@ -7,11 +7,14 @@
 //! `rooms::rollback`. The gateway keeps time, ids and randomness outside: they are handed in.
 #![warn(missing_docs)]
 
+pub mod backup;
 pub mod catalogue;
 pub mod channels;
 pub mod config;
 pub mod connections;
 pub mod corridor;
+pub mod custom;
+mod declarations;
 pub mod doors;
 pub mod egress;
 pub mod events;
@@ -23,16 +26,20 @@ pub mod keys;
 pub mod loops;
 pub mod mounts;
 mod no;
+pub mod nodes;
 pub mod oauth;
 pub mod open;
 pub mod own_files;
 pub mod policies;
+mod programs;
 pub mod proxies;
+pub mod queues;
 pub mod recovery;
 pub mod rooms;
 pub mod serve;
 pub mod services;
 pub mod standstill;
+pub mod tls;
 mod value;
 pub mod vault;
 mod waiting;

@@ -10,8 +10,10 @@ pub mod outbox;
 pub mod policy;
 pub mod proxies;
 pub mod release;
+pub mod schedule;
 pub mod sync;
 pub mod tools;
+pub mod watching;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::gateway::{Lost, Phase};
-use crate::{Gateway, No, channels};
+use crate::{Gateway, No, channels, nodes};
 
 /// Most rows one recovery step takes.
 const PAGE: u32 = 500;
@@ -35,7 +37,9 @@ const ROUNDS: usize = 10_000;
 /// # Errors
 /// When the database cannot be read or written.
 pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
+    look_through(gw).await?;
     gw.store.started(release).await?;
+    nodes::report(gw).await?;
     gw.standstill.look(&gw.store).await;
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
@@ -51,6 +55,14 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
     crate::oauth::take_up_all(gw).await;
     gw.connections.open().await;
     gw.enter(Phase::Open);
+    nodes::report(gw).await
+}
+
+/// Looks at every page of the database file. It takes as long as the file is large, so nobody but new calls waits for it.
+async fn look_through(gw: &Gateway) -> Result<(), No> {
+    let store = Arc::clone(&gw.store);
+    let looked = tokio::task::spawn_blocking(move || store.look_through()).await;
+    looked.map_err(|_| No::new(sluice_core::refusal::Code::GatewayInternal))??;
     Ok(())
 }
 
@@ -78,28 +90,41 @@ pub(crate) async fn announce_late(gw: &Gateway) -> Result<(), No> {
     Ok(())
 }
 
-/// Runs every loop until told to stop; then waits for what is under way.
+/// Runs every loop until told to stop. Writes under way end first, within their grace; what carries them out ends after
+/// them.
 pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
-    let mut loops = JoinSet::new();
-    loops.spawn(release::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(keep::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(events::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(tools::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(sync::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(proxies::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(crate::mounts::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(crate::recovery::run(Arc::clone(&gw), stop.clone()));
-    loops.spawn(crate::recovery::witness::run(Arc::clone(&gw), stop.clone()));
+    let (mut releasing, mut loops) = (JoinSet::new(), JoinSet::new());
+    let (end, ends) = watch::channel(false);
+    releasing.spawn(release::run(Arc::clone(&gw), stop));
+    loops.spawn(keep::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(events::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(tools::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(sync::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(proxies::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(schedule::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(crate::mounts::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(crate::recovery::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(crate::recovery::witness::run(Arc::clone(&gw), ends.clone()));
     match channels::configured(&gw.config) {
-        Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &stop),
+        Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &ends),
         Err(why) => tracing::error!("people cannot be asked over their channels: {why}"),
     }
-    loops.spawn(policy::run(Arc::clone(&gw), stop));
-    while let Some(ended) = loops.join_next().await {
+    loops.spawn(policy::run(Arc::clone(&gw), ends));
+    let fell = |ended: Result<(), tokio::task::JoinError>| {
         if let Err(error) = ended {
             // A gateway that goes on without one of them looks well and no longer is: nothing expires, or nothing leaves.
             tracing::error!("a loop ended unexpectedly: {error}");
             gw.give_up(Lost::Loop);
+        }
+    };
+    loop {
+        tokio::select! {
+            Some(ended) = releasing.join_next() => {
+                fell(ended);
+                end.send_replace(true);
+            }
+            Some(ended) = loops.join_next() => fell(ended),
+            else => break,
         }
     }
 }

@@ -7,8 +7,8 @@
 
 mod answer;
 mod child;
+mod following;
 mod guest;
-mod hatch;
 mod headers;
 mod http;
 mod keep;
@@ -23,7 +23,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ::http::Method;
 use sluice_core::ids::ConnectionName;
-use sluice_core::{Clock, ServiceName, Span};
+use sluice_core::refusal::Refusal;
+use sluice_core::{CapabilityName, Clock, ServiceName, Span};
 use sluice_store::Store;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
@@ -33,9 +34,11 @@ use crate::Gateway;
 use crate::config::{Config, ConfigErrors, Mount, MountAddress, Way};
 use crate::egress::{Connection, Egress, HostPattern, PathPattern, Target};
 use crate::intake::Intake;
+use crate::services::Service as _;
 use crate::vault::Vault;
 use crate::workers::Workers;
 
+pub use following::follow;
 pub use reload::{Reloaded, reload};
 pub use service::{Condition, MountService, Phase, ToolCondition};
 
@@ -73,6 +76,7 @@ pub struct Mounts {
     /// Whoever changes them holds it.
     turn: Mutex<()>,
     source: OnceLock<Source>,
+    followed: following::Followed,
 }
 
 impl std::fmt::Debug for Mounts {
@@ -91,6 +95,7 @@ impl Mounts {
             came: Notify::new(),
             turn: Mutex::new(()),
             source: OnceLock::new(),
+            followed: following::Followed::default(),
         };
         for mount in &config.mounts.0 {
             mounts.put(mount.clone(), egress);
@@ -114,6 +119,13 @@ impl Mounts {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<MountService>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Why a capability that nobody knows may be known soon: its mount is being started, and has not said yet what it can.
+    #[must_use]
+    pub fn starting(&self, capability: &CapabilityName) -> Option<Refusal> {
+        let (mount, _) = capability.as_str().split_once('.')?;
+        self.get(mount)?.starting()
     }
 
     /// Each as a service, under the name it is counted and frozen under.

@@ -13,12 +13,13 @@ use sluice_core::audit::checkpoint::{Signer, origin};
 use sluice_core::audit::key::{SecretKey, VerifierKey};
 use sluice_core::capability::{Catalogue, CatalogueError};
 use sluice_core::policy::{Fault, LivePolicy, LoadErrors};
-use sluice_core::{Clock, Entropy, Ids, NodeName, ServiceName};
+use sluice_core::{AgentName, Clock, Entropy, Ids, NodeName, ServiceName};
 use sluice_store::{Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::config::{Agents, Config, Database};
 use crate::connections::{self, Connections};
+use crate::custom::{self, CustomGround};
 use crate::egress::Egress;
 use crate::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
 use crate::intake::{self, Intake};
@@ -29,11 +30,16 @@ use crate::recovery::{self, Recovery};
 use crate::rooms::leak::{Patterns, Scan};
 use crate::services::about::About;
 use crate::services::alerts::Alerts;
+use crate::services::comms::Comms;
 use crate::services::files::{self, Files, Root, Roots};
+use crate::services::git::{Git, GitGround};
 use crate::services::network::Network;
+use crate::services::process::Process;
+use crate::services::scheduler::Scheduler;
 use crate::services::secrets::Secrets;
 use crate::services::state::State;
 use crate::services::{Service, Services};
+use crate::standstill::Standstill;
 use crate::vault::{Source, Vault};
 use crate::workers::Workers;
 use crate::{Gateway, Parts, policies};
@@ -121,22 +127,30 @@ pub async fn open(config: Config, world: &World) -> Result<(Arc<Gateway>, Vec<Fa
 /// # Errors
 /// As [`open`].
 pub async fn open_on(
-    config: Config,
+    mut config: Config,
     world: &World,
     store: impl FnOnce(&Config, &World) -> Result<Store, StoreError>,
 ) -> Result<(Arc<Gateway>, Vec<Fault>), OpenError> {
     make_private(&config.data)?;
+    recovery::place::settle(&mut config);
     let scan = Patterns::new(&config.leak.settings()).map_err(|error| OpenError::Leak(error.to_string()))?;
     let scan: Arc<dyn Scan> = Arc::new(scan);
     let declared = proxies::find(&config.proxies, scan.as_ref());
-    let catalogue = Arc::new(LiveCatalogue::new(catalogue(&declared)?));
+    let mut custom = custom::find(&config.capabilities, scan.as_ref());
+    let mut known = catalogue(&declared)?;
+    custom::look_at_machine(&mut custom, &config);
+    custom::add_to(&mut known, &mut custom);
+    let catalogue = Arc::new(LiveCatalogue::new(known));
     let found = policies::Found::folder(&config.policies);
     if !found.faults.is_empty() {
         return Err(OpenError::Policy(LoadErrors { faults: found.faults }));
     }
-    let (policy, warnings) = LivePolicy::new(&found.sources, &catalogue.known()).map_err(OpenError::Policy)?;
+    let (policy, mut warnings) = LivePolicy::new(&found.sources, &catalogue.known()).map_err(OpenError::Policy)?;
     let policy = Arc::new(policy);
     let store = Arc::new(store(&config, world)?);
+    warnings.extend(found.warnings.iter().cloned());
+    let agents: Vec<AgentName> = store.agents().await?.into_iter().map(|agent| agent.name).collect();
+    warnings.extend(policies::of_no_agent(&found.sources, &agents));
     let key_is_new = !key_file(&config.data, &store, store.node()).exists();
     let recovery = recovery::start::open(&config, &store, world, key_is_new).await?;
     let mut signers = Vec::new();
@@ -164,7 +178,15 @@ pub async fn open_on(
     let oauth = Arc::new(Oauth::new(Arc::clone(&store), Arc::clone(&vault), Arc::clone(&egress), world));
     connections.kept_fresh_by(Arc::clone(&oauth) as _);
     let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress, &intake))?;
+    local_programs(&config, world, &services, (&workers, &egress))?;
     for (name, service) in proxies.services() {
+        services.put(name, service);
+    }
+    proxies::spawn::open(&proxies, &services);
+    let standstill = Arc::new(Standstill::default());
+    let folder = config.data.join("custom");
+    let ground = CustomGround::new((&egress, &intake, &vault), (&workers, &standstill), folder, world);
+    for (name, service) in custom::open(&custom, ground) {
         services.put(name, service);
     }
     let ground = mounts::Ground {
@@ -199,6 +221,7 @@ pub async fn open_on(
         connections,
         oauth,
         mounts,
+        standstill,
         signers,
         recovery,
     });
@@ -239,7 +262,7 @@ fn catalogue(declared: &[proxies::Found]) -> Result<Catalogue, OpenError> {
 
 fn open_store(config: &Config, world: &World) -> Result<Store, StoreError> {
     match &config.database {
-        Database::File(path) => Store::open_file(path, config.node.clone(), Arc::clone(&world.clock)),
+        Database::File(path) => Store::open_file_unread(path, config.node.clone(), Arc::clone(&world.clock)),
         Database::Server(url) => Store::open_server(url.expose(), config.node.clone()),
     }
 }
@@ -347,6 +370,35 @@ fn open_folders(
         .map_err(|error| OpenError::Folder { path: "filesystem.roots".into(), why: error.to_string() })
 }
 
+/// Git, and programs that agents may run, below the opened folders.
+fn local_programs(
+    config: &Config,
+    world: &World,
+    services: &Services,
+    (workers, egress): (&Arc<Workers>, &Arc<Egress>),
+) -> Result<(), OpenError> {
+    let name = |text: &str| ServiceName::new(text).map_err(|error| OpenError::Catalogue(error.to_string()));
+    let Some(files) = services.files() else { return Ok(()) };
+    let files = Arc::new(files.clone());
+    if config.git.enabled {
+        let ground = GitGround {
+            files: Arc::clone(&files),
+            workers: Arc::clone(workers),
+            egress: Arc::clone(egress),
+            clock: Arc::clone(&world.clock),
+            ids: Arc::clone(&world.ids),
+            scratch: config.data.join("git"),
+        };
+        services.put(name("git")?, Arc::new(Git::new(ground, config.git.clone())));
+    }
+    if !config.process.programs.is_empty() {
+        let (clock, scratch) = (Arc::clone(&world.clock), config.data.join("process"));
+        let process = Process::new((files, Arc::clone(workers)), clock, scratch, config.process.clone());
+        services.put(name("process")?, Arc::new(process));
+    }
+    Ok(())
+}
+
 /// Everything behind the gate that the gateway itself provides.
 fn services(
     config: &Config,
@@ -361,6 +413,10 @@ fn services(
     let secrets: Arc<dyn Service> = Arc::new(Secrets::new(Arc::clone(store), Arc::clone(vault)));
     let mut services = Services::default().with_state(name("state")?, state).with(name("alerts")?, alerts);
     services = services.with(name("secrets")?, secrets);
+    let comms: Arc<dyn Service> = Arc::new(Comms::new(Arc::clone(store), Arc::clone(intake)));
+    let scheduler = Scheduler::new(Arc::clone(store), Arc::clone(catalogue), Arc::clone(&world.clock));
+    let scheduler: Arc<dyn Service> = Arc::new(scheduler);
+    services = services.with(name("comms")?, comms).with(name("scheduler")?, scheduler);
     if egress.connections().iter().any(|connection| connection.agents.is_some()) {
         let network = Network::new(Arc::clone(egress), Arc::clone(intake), Arc::clone(&world.clock));
         let network: Arc<dyn Service> = Arc::new(network);

@@ -55,8 +55,10 @@ impl OwnFiles {
     /// Those of a running gateway.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let mut folders = vec![config.data.clone(), config.policies.clone()];
+        let mut folders = vec![config.data.clone(), config.policies.clone(), config.capabilities.clone()];
         folders.extend(config.file.clone());
+        // Whoever can change these can make a restored database look like the one that was left.
+        folders.extend([config.state_file.clone(), config.checkpoints_file.clone()]);
         if let Database::File(path) = &config.database {
             folders.push(path.clone());
         }
@@ -64,6 +66,14 @@ impl OwnFiles {
         // The home of the person whose folders they are; the gateway may run as somebody else.
         let homes = folders.iter().filter_map(|folder| home_above(folder)).collect();
         Self { folders, homes }
+    }
+
+    /// The first own file that lies in this folder, or that this path lies in.
+    #[must_use]
+    pub fn touched_by(&self, path: &Path) -> Option<&Path> {
+        let there = real(path);
+        let touches = |own: &&PathBuf| own.starts_with(&there) || there.starts_with(own);
+        self.folders.iter().find(touches).map(PathBuf::as_path)
     }
 
     /// Any gateway's on this machine, found by what their folders hold.
@@ -186,7 +196,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 /// Where a path really leads, as far as it exists.
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     for ancestor in path.ancestors().take(64) {
         if let Ok(found) = std::fs::canonicalize(ancestor) {
             let rest = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
@@ -211,6 +221,23 @@ fn each_text<'v>(value: &'v Value, key: Option<&'v str>, depth: usize, see: &mut
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn every_file_that_the_configuration_calls_its_own_is_protected() {
+        let world = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(world.path()).unwrap();
+        let file = base.join("sluice.yaml");
+        std::fs::write(&file, "recovery: {state_file: kept/state.json, checkpoints_file: log/checkpoints}\n").unwrap();
+        let around = crate::config::Around { here: base.clone(), ..crate::config::Around::default() };
+        let (config, _) = Config::load(Some(&file), &[], &around).unwrap();
+        let own = OwnFiles::of(&config);
+        let Database::File(database) = &config.database else { panic!("a file by default") };
+        for path in [&config.data, &config.policies, &file, database, &config.state_file, &config.checkpoints_file] {
+            let call = json!({"command": format!("cat {}", path.display())});
+            assert!(own.named_in(&call, Some("/")).is_some(), "{call}");
+        }
+        assert_eq!(own.named_in(&json!({"command": format!("cat {}/notes", base.display())}), Some("/")), None);
+    }
 
     #[test]
     fn no_spelling_of_a_path_into_the_gateways_folder_is_missed() {

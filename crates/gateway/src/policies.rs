@@ -10,11 +10,14 @@ use std::sync::Arc;
 
 use sluice_core::AgentName;
 use sluice_core::capability::Catalogue;
-use sluice_core::policy::{Fault, LoadErrors, MAX_BYTES, Source, Sources};
+use sluice_core::policy::reading::closest;
+use sluice_core::policy::{Fault, LoadErrors, MAX_BYTES, Policy, Severity, Source, Sources};
 use sluice_core::refusal::{Code, Refusal};
 
 use crate::{Gateway, No};
 
+/// What is said of a file that holds nothing.
+const EMPTY: &str = "the file is empty; remove it, or write `rules: []`";
 /// Most agent files in one folder.
 const AGENTS: usize = 100_000;
 
@@ -27,6 +30,19 @@ pub struct Found {
     pub paths: Vec<PathBuf>,
     /// What could not be read.
     pub faults: Vec<Fault>,
+    /// Files that look like rules and count for nothing.
+    pub warnings: Vec<Fault>,
+}
+
+/// Loads sources without consequence, and runs the tests in them.
+///
+/// # Errors
+/// When they cannot be used, or one of their own tests fails.
+pub fn try_out(sources: &Sources, known: &Arc<Catalogue>) -> Result<(), No> {
+    let loaded = Policy::load(sources, known).map_err(|errors| refuse(&errors))?;
+    let failed: Vec<_> =
+        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.as_fault()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(refuse(&LoadErrors { faults: failed })) }
 }
 
 /// Loads a folder into the policy in force, for what can be asked. Gives its version and its files as JSON.
@@ -37,6 +53,9 @@ pub fn load(gw: &Gateway, folder: &Path, known: &Arc<Catalogue>) -> Result<(Stri
     let found = Found::folder(folder);
     if !found.faults.is_empty() {
         return Err(refuse(&LoadErrors { faults: found.faults }));
+    }
+    for warning in &found.warnings {
+        tracing::warn!(code = warning.code, "{}: {}", warning.file, warning.message);
     }
     let loaded = gw.policy.replace(&found.sources, known).map_err(|errors| refuse(&errors))?;
     Ok((loaded.policy.version().to_owned(), as_json(&found.sources)))
@@ -55,16 +74,32 @@ pub fn as_json(sources: &Sources) -> String {
     serde_json::Value::Object(files).to_string()
 }
 
+/// The files of a folder as they are sent to be put in force.
+///
+/// # Errors
+/// When a file cannot be read or would not count: what the gateway would refuse in its own folder is not sent without it.
+pub fn to_send(folder: &Path) -> Result<serde_json::Map<String, serde_json::Value>, LoadErrors> {
+    let found = Found::folder(folder);
+    if !found.faults.is_empty() {
+        return Err(LoadErrors { faults: found.faults });
+    }
+    Ok(serde_json::from_str(&as_json(&found.sources)).unwrap_or_default())
+}
+
 /// Sources from such JSON.
 ///
 /// # Errors
-/// When a name is none of ours.
+/// When a name is none of ours, or a text is empty: in the folder it would not be read.
 pub fn from_json(files: &serde_json::Map<String, serde_json::Value>) -> Result<Sources, No> {
     let mut sources = Sources::default();
     for (name, text) in files {
         let text = text.as_str().ok_or_else(|| No::saying(Code::SchemaWrongType, "policy files are texts"))?;
         if text.len() > MAX_BYTES {
             return Err(No::saying(Code::DoorTooLarge, "a policy file is too large"));
+        }
+        if text.trim().is_empty() {
+            let fault = Fault::of_file("policy.empty", name.clone(), EMPTY);
+            return Err(refuse(&LoadErrors { faults: vec![fault] }));
         }
         let source = Source { name: name.clone(), text: text.to_owned() };
         let agent = name.strip_prefix("agents/").and_then(|rest| rest.strip_suffix(".yaml"));
@@ -151,6 +186,7 @@ impl Found {
     }
 
     fn directory(&mut self, path: &Path) {
+        self.warnings = ignored(path);
         let org = path.join("org.yaml");
         if org.exists() {
             self.org(&org);
@@ -209,7 +245,7 @@ impl Found {
         match text(path) {
             // What is left of a file whose writer failed. It would lift every rule it had.
             Ok(text) if text.trim().is_empty() => {
-                self.problem("policy.empty", path, "the file is empty; remove it, or write `rules: []`".into());
+                self.problem("policy.empty", path, EMPTY.into());
                 None
             }
             Ok(text) => Some(Source { name: path.display().to_string(), text }),
@@ -223,6 +259,96 @@ impl Found {
     fn problem(&mut self, code: &'static str, path: &Path, message: String) {
         self.faults.push(Fault::of_file(code, path.display().to_string(), message));
     }
+}
+
+/// Warns of agent files that are named after no agent: their rules hold for nobody.
+#[must_use]
+pub fn of_no_agent(sources: &Sources, agents: &[AgentName]) -> Vec<Fault> {
+    let missing = sources.agents.iter().filter(|(name, _)| !agents.contains(name));
+    let fault = |(name, source): &(AgentName, Source)| {
+        let close = closest(name.as_str(), agents.iter().map(AgentName::as_str));
+        let mut fault = warning("policy.unknown_agent", &source.name, format!("there is no agent `{name}`"));
+        fault.why("the rules in this file hold for nobody");
+        match close {
+            Some(close) => fault.mean(Some(close)),
+            None => fault.hint(format!("add the agent: sluice agents add {name}; or remove the file")),
+        };
+        fault
+    };
+    missing.map(fault).collect()
+}
+
+/// Files of a policy folder that look like rules and are not read.
+fn ignored(folder: &Path) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for path in listed(folder) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            let inside = listed(&path).into_iter();
+            let inside: Vec<PathBuf> = match name {
+                "agents" => inside.filter(|path| path.is_dir()).flat_map(|folder| listed(&folder)).collect(),
+                _ => inside.collect(),
+            };
+            found.extend(inside.iter().filter(|path| is_rules(path)).map(|path| misplaced(path, name)));
+        } else if is_rules(&path) && name != "org.yaml" && name != "org.yml" {
+            found.extend(beside(&path, name));
+        }
+    }
+    found
+}
+
+/// A file beside `org.yaml`.
+fn beside(path: &Path, name: &str) -> Option<Fault> {
+    let shown = path.display().to_string();
+    if name == "system.yaml" {
+        // A copy of what is in force anyhow misleads nobody.
+        if text(path).is_ok_and(|text| text == sluice_core::policy::SYSTEM) {
+            return None;
+        }
+        let mut fault = warning("policy.ignored_file", &shown, "this file is not read".to_owned());
+        fault.why("the system rules are built into the gateway and cannot be changed");
+        fault.hint("put rules of your own into org.yaml or agents/<name>.yaml, and remove this file");
+        return Some(fault);
+    }
+    let mut fault = warning("policy.ignored_file", &shown, "this file is not read".to_owned());
+    fault.why("rules stand in org.yaml and in agents/<name>.yaml");
+    match closest(name, ["org.yaml"]) {
+        Some(close) => fault.mean(Some(close)),
+        None => fault.hint(format!("if these are the rules of an agent, move the file to agents/{name}")),
+    };
+    Some(fault)
+}
+
+/// A file in a folder that is not read.
+fn misplaced(path: &Path, folder: &str) -> Fault {
+    let mut fault = warning("policy.ignored_file", &path.display().to_string(), "this file is not read".to_owned());
+    fault.why("the rules of an agent stand in agents/<name>.yaml, directly in that folder");
+    match closest(folder, ["agents"]).filter(|close| *close != folder) {
+        Some(close) => fault.hint(format!("did you mean the folder `{close}`, not `{folder}`?")),
+        None => fault.hint("move it there, or out of the policy folder"),
+    };
+    fault
+}
+
+fn warning(code: &'static str, file: &str, message: String) -> Fault {
+    let mut fault = Fault::of_file(code, file, message);
+    fault.severity = Severity::Warning;
+    fault
+}
+
+fn is_rules(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ["yaml", "yml"].contains(&ending)) && path.is_file()
+}
+
+/// What is in a folder, in order; hidden names left out.
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(AGENTS).map(|entry| entry.path());
+    let is_hidden =
+        |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with('.'));
+    let mut found: Vec<PathBuf> = entries.filter(|path| !is_hidden(path)).collect();
+    found.sort();
+    found
 }
 
 /// The text of a file, within limits.

@@ -4,12 +4,14 @@
 //! way out and a workspace that outlives its tasks. Promise: a declaration with a flaw opens nothing, and the others
 //! run on; every task is visible from its start to its end.
 
+pub(crate) mod budget;
 mod host;
 pub mod keep;
 pub mod reload;
 pub mod rotation;
 mod run;
 mod service;
+pub(crate) mod spawn;
 pub mod workspace;
 
 use std::collections::BTreeMap;
@@ -21,9 +23,10 @@ use http::Method;
 use sluice_content::leak::Scope;
 use sluice_core::crash::{Cause, CrashReport, Footprint, Scene, next_step};
 use sluice_core::ids::{ConnectionName, JobId, MessageId, SecretName};
-use sluice_core::proxy::{self, Flaw, Proxy, Unreadable};
-use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span};
-use sluice_store::{Store, TaskEnd, TaskState};
+use sluice_core::proxy::{self, Flaw, Proxy, ProxyBudget, ProxyUsage, Unreadable};
+use sluice_core::refusal::Code;
+use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span, Timestamp};
+use sluice_store::{ProxyTask, Store, TaskEnd, TaskNotes, TaskSpent, TaskState};
 use tokio::task::JoinSet;
 
 use crate::egress::ssrf::Net;
@@ -31,7 +34,7 @@ use crate::egress::{Connection, Egress, HostPattern, Operation, PathPattern, Pla
 use crate::open::World;
 use crate::rooms::leak::{Outgoing, Scan};
 use crate::workers::Workers;
-use crate::{Gateway, No};
+use crate::{Gateway, No, declarations};
 
 pub use service::ProxyService;
 pub use workspace::Workspace;
@@ -71,6 +74,8 @@ pub struct Found {
     pub declared: Result<Proxy, Unreadable>,
     /// What is wrong with it.
     pub flaws: Vec<Flaw>,
+    /// What a person should look at although it may run.
+    pub warnings: Vec<Flaw>,
 }
 
 impl Found {
@@ -84,24 +89,16 @@ impl Found {
 /// Reads a folder of declarations, by name. A folder that is not there holds none.
 #[must_use]
 pub fn find(folder: &Path, scan: &dyn Scan) -> Vec<Found> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
-    paths.sort();
-    paths.into_iter().map(|path| read(path, scan)).collect()
+    declarations::files(folder).into_iter().map(|path| read(path, scan)).collect()
 }
 
 /// Reads one declaration and looks for everything that is wrong with it.
 #[must_use]
 pub fn read(path: PathBuf, scan: &dyn Scan) -> Found {
-    let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let text = std::fs::metadata(&path).and_then(|about| {
-        let small = about.len() <= proxy::MAX_BYTES as u64;
-        if small { std::fs::read_to_string(&path) } else { Err(std::io::ErrorKind::FileTooLarge.into()) }
-    });
-    let declared = text.map_err(|error| Unreadable(error.to_string())).and_then(|text| Proxy::from_yaml(&text));
+    let (name, declared) = declarations::read(&path, proxy::MAX_BYTES, Proxy::from_yaml);
     let flaws = declared.as_ref().map(|proxy| flaws(proxy, &name, scan)).unwrap_or_default();
-    Found { name, path, declared, flaws }
+    let warnings = declared.as_ref().map(Proxy::warnings).unwrap_or_default();
+    Found { name, path, declared, flaws, warnings }
 }
 
 /// What is wrong with a declaration, secrets it spells out included.
@@ -150,6 +147,7 @@ pub fn connection(proxy: &Proxy, name: &str) -> Result<Connection, String> {
     connection.limits.per_minute = Some(limits.per_minute);
     connection.limits.per_hour = Some(limits.per_hour);
     connection.limits.burn = Some(limits.burn);
+    connection.breaker = limits.breaker();
     connection.methods = proxy.operations.values().map(|operation| method(operation.method)).collect();
     connection.paths = proxy.operations.values().map(|operation| path(proxy, operation)).collect::<Result<_, _>>()?;
     for net in &proxy.allow_addresses {
@@ -287,19 +285,31 @@ impl Ground {
 pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
     let (now, message) = (gw.now(), MessageId::mint(gw.ids.as_ref()));
     let (buried, reports) = (AtomicU64::new(0), Arc::new(Mutex::new(Vec::new())));
-    let kept = Arc::clone(&reports);
+    let (kept, folder) = (Arc::clone(&reports), gw.proxies.ground.folder.clone());
+    let budgets: BTreeMap<String, ProxyBudget> =
+        gw.proxies.all().iter().map(|proxy| (proxy.name().to_owned(), proxy.declared().budget)).collect();
+    let ids = Arc::clone(&gw.ids);
     let left = gw.store.end_left_tasks(move |task| {
         let last_action = CapabilityName::new(format!("proxy.{}.{}", task.proxy, task.operation)).ok();
-        let cause = Cause::Exited { code: -1 };
+        let cause = Cause::GatewayEnded;
         // Reports are called after their moment, and no two may share one.
         let at = now + Span::from_millis(buried.fetch_add(1, Ordering::Relaxed));
-        let scene = Scene { at, cause, last_action, requests: task.requests, content: None, files: &[] };
+        let files = kept_files(&folder, &task.proxy, task.id);
+        let scene = Scene { at, cause, last_action, requests: task.requests, content: None, files: &files };
         let report = CrashReport::new(&scene);
         let left = Left { proxy: task.proxy.clone(), operation: task.operation.clone(), task: task.id };
         kept.lock().unwrap_or_else(PoisonError::into_inner).push((left, report.clone()));
         // The task is not started again by itself: whoever asked is gone, too.
         let next = next_step(&report, 0, Footprint::Modified);
-        TaskEnd { state: TaskState::Crashed, requests: task.requests, crash: Some((report, next, message)) }
+        let budget = budgets.get(&task.proxy).copied().unwrap_or_default();
+        let spent = task.reserved.map(|(_, reserved)| TaskSpent {
+            used: left_usage(task, reserved, now),
+            limits: budget.limits(),
+            message: MessageId::mint(ids.as_ref()),
+        });
+        let notes = TaskNotes { failed: Some(Code::WorkerCrashed.as_str().into()), ..TaskNotes::default() };
+        let crash = Some((report, next, message));
+        TaskEnd { crash, spent, notes, ..TaskEnd::of(TaskState::Crashed, task.requests) }
     });
     left.await?;
     let reports = std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner));
@@ -317,6 +327,25 @@ pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
         }
     }
     Ok(())
+}
+
+/// What a task that was left can have used: nobody saw its answer, so a request that left counts with all that was
+/// reserved for it.
+fn left_usage(task: &ProxyTask, reserved: ProxyUsage, now: Timestamp) -> ProxyUsage {
+    let millis = now.since(task.started_at).as_millis().min(reserved.millis);
+    match task.requests {
+        0 => ProxyUsage { millis, ..ProxyUsage::default() },
+        requests => ProxyUsage { requests: requests.max(reserved.requests), millis, ..reserved },
+    }
+}
+
+/// The files a task that was left had written: its draft, if it began one, and the log, to which its end is added now.
+fn kept_files(folder: &Path, proxy: &str, task: JobId) -> Vec<String> {
+    let mut files = vec!["logs/audit.jsonl".to_owned()];
+    let draft = format!("drafts/{task}.json");
+    let has_draft = Workspace::new(folder, proxy).is_some_and(|workspace| workspace.path().join(&draft).is_file());
+    files.extend(has_draft.then_some(draft));
+    files
 }
 
 /// A task that was left running.

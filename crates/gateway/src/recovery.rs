@@ -9,6 +9,7 @@
 //! nor stop one do not wait at all.
 
 pub mod decide;
+pub mod place;
 pub mod start;
 pub(crate) mod state_file;
 pub mod witness;
@@ -22,11 +23,11 @@ use std::time::Duration;
 use sluice_core::audit::note::Note;
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{
-    DatabaseFacts, Finding, GatewayState, LogMark, RESERVED, SignedMark, Suspicion, still_has,
+    DatabaseFacts, Finding, GatewayState, LogMark, RESERVED, Remembered, SignedMark, Suspicion, still_has,
 };
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, NodeName};
-use sluice_store::{Message, RememberedLog, Severity, Store, StoreError};
+use sluice_store::{Message, RememberedLog, ServerChange, Severity, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::gateway::Lost;
@@ -116,6 +117,9 @@ impl Recovery {
     async fn remember(&self, store: &Store) -> Result<(), Forgot> {
         let ticket = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let mut kept = self.kept.lock().await;
+        if let Some(findings) = store.missing_ground() {
+            return Err(Forgot::Regressed(findings));
+        }
         if self.is_suspected() {
             return Err(Forgot::Suspected);
         }
@@ -257,6 +261,28 @@ pub(crate) async fn signed(gw: &Gateway, log: &NodeName, size: u64, note: &Note)
     }
 }
 
+/// Writes the state file again where somebody removed or changed it. Gives its path if that was so.
+pub(crate) async fn restored_file(gw: &Gateway) -> Option<PathBuf> {
+    let mut kept = gw.recovery.kept.lock().await;
+    let path = gw.recovery.files.state.clone();
+    let read = path.clone();
+    let found = blocking(move || Ok(state_file::read(&read))).await.ok()?;
+    if matches!(&found, Remembered::State(found) if **found == kept.state) {
+        return None;
+    }
+    let next = kept.state.clone();
+    let written = gw.recovery.write(&mut kept, next).await;
+    drop(kept);
+    match written {
+        Ok(()) => Some(path),
+        Err(Forgot::File(error)) => {
+            unwritable(gw, &error).await;
+            None
+        }
+        Err(_) => None,
+    }
+}
+
 /// Nothing leaves while the file cannot be written, and people are told once.
 async fn unwritable(gw: &Gateway, error: &std::io::Error) {
     if !gw.recovery.failing.swap(true, Ordering::SeqCst) {
@@ -289,6 +315,29 @@ async fn unwritable(gw: &Gateway, error: &std::io::Error) {
     }
 }
 
+/// Another server answers, and has everything that this node knows of. People are told, because what other nodes had
+/// acknowledged in the last moments is for those to say.
+async fn tell_of_change(gw: &Gateway, change: &ServerChange) {
+    let word = |part: &Option<String>| part.clone().unwrap_or_else(|| "unknown".to_owned());
+    let (before, now) = (&change.before, &change.now);
+    let text = format!(
+        "Another PostgreSQL server answers: system {} timeline {}, before system {} timeline {}. Everything that this node \
+         had acknowledged is there.",
+        word(&now.system),
+        word(&now.timeline),
+        word(&before.system),
+        word(&before.timeline)
+    );
+    tracing::warn!("{text}");
+    let id = MessageId::mint(gw.ids.as_ref());
+    let body = serde_json::json!({ "text": text });
+    let message = Message { id, topic: "store.failover".into(), severity: Severity::Warning, body };
+    if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
+        tracing::error!(code = error.code(), "an alert could not be kept");
+    }
+    gw.letters.notify_one();
+}
+
 /// Freezes everything, leaves every open write to a person and tells people: this database is not to be trusted.
 ///
 /// # Errors
@@ -314,6 +363,15 @@ pub(crate) async fn suspect(gw: &Gateway, findings: Vec<Finding>) -> Result<(), 
     gw.events.wrote();
     gw.letters.notify_one();
     Ok(())
+}
+
+/// Marks a database that was just put back from a backup: frozen, on record, every open write left to a person. Whoever
+/// starts on it finds it suspected, whatever the state file of that machine remembers.
+///
+/// # Errors
+/// When it cannot be recorded.
+pub async fn mark_restored(store: &Store, finding: Finding, message: MessageId) -> Result<Vec<HoldId>, StoreError> {
+    freeze(store, vec![finding], message).await
 }
 
 /// The freeze, the alert, and every open write left to a person.
@@ -346,10 +404,13 @@ pub(crate) async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     step(&gw).await;
 }
 
-/// One look: the file follows the database.
+/// One look: the file follows the database. What a server lacks after a reconnect is put on record, as often as it takes.
 pub async fn step(gw: &Gateway) {
-    if gw.recovery.is_suspected() {
+    if gw.recovery.is_suspected() && gw.store.missing_ground().is_none() {
         return;
+    }
+    if let Some(change) = gw.store.take_server_change() {
+        tell_of_change(gw, &change).await;
     }
     if let Err(no) = remember(gw).await
         && no.refusal.code() != Code::RecoveryStateFile

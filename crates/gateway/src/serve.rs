@@ -1,23 +1,20 @@
 //! Serving: listeners, loops and the end.
 //!
 //! The stop lane has its own listener, connections and thread, so that cancel, deny, freeze and status answer
-//! while everything else is busy. Promise: the gateway looks after what was left open before it takes calls;
-//! when told to stop it takes nothing new, lets what is under way end, and leaves held writes held. One that can no
-//! longer believe its file, or has lost a loop, ends by itself and says so: nobody relies on half a gate.
+//! while everything else is busy, and opens first. Promise: the gateway looks after what was left open, and at its whole
+//! database file, before it takes calls, and says so meanwhile; when told to stop it takes nothing new, gives what is under
+//! way its grace, and leaves held writes held. One that can no longer believe its file, or has lost a loop, ends by itself and says so: nobody relies on half a gate.
 
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
-use crate::config::Tls;
 use crate::doors::http::route::Lane;
 use crate::doors::http::{self, Door};
 use crate::gateway::{Lost, Phase};
+use crate::tls::LiveTls;
 use crate::{Gateway, No, loops};
 
 /// Why a gateway cannot serve.
@@ -47,7 +44,7 @@ pub enum ServeError {
 pub struct Bound {
     main: TcpListener,
     stop: std::net::TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<LiveTls>>,
 }
 
 impl Bound {
@@ -80,7 +77,11 @@ pub async fn bind(gw: &Gateway) -> Result<Bound, ServeError> {
     let main = TcpListener::bind(config.listen).await.map_err(refuse(config.listen))?;
     let stop = std::net::TcpListener::bind(config.stop_listen).map_err(refuse(config.stop_listen))?;
     stop.set_nonblocking(true).map_err(refuse(config.stop_listen))?;
-    let tls = config.tls.as_ref().map(acceptor).transpose()?;
+    let tls = config.tls.as_ref().map(LiveTls::load).transpose().map_err(ServeError::Tls)?.map(Arc::new);
+    if let Some(tls) = &tls {
+        // Whoever keeps house looks after it.
+        let _first = gw.tls.set(Arc::clone(tls));
+    }
     Ok(Bound { main, stop, tls })
 }
 
@@ -90,29 +91,44 @@ pub async fn bind(gw: &Gateway) -> Result<Bound, ServeError> {
 /// When what was left open cannot be looked after, or the gateway cannot go on.
 pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
     let Bound { main, stop: stop_listener, tls } = bound;
-    let tls = tls.map(TlsAcceptor::from);
     let stop_door = Door::new(Arc::clone(&gw), Lane::Stop).map_err(ServeError::Start)?;
     let door = Door::new(Arc::clone(&gw), Lane::Main).map_err(ServeError::Start)?;
-    // Told to stop or unable to go on: everything ends the same way.
+    // Writes and what carries them out end first, the doors last: whoever waits for a write is told how it ended.
+    let (halt, halts) = watch::channel(false);
     let (end, ends) = watch::channel(false);
+    // Whoever stops things must be known before the first of them knocks. Where that fails, starting says why.
+    if gw.keyring.refresh(&gw.store).await.is_ok() {
+        gw.standstill.look(&gw.store).await;
+    }
     let lane = stop_lane(stop_door, stop_listener, tls.clone(), ends.clone());
-    let release = gw.about.release;
-    loops::start(&gw, release).await.map_err(ServeError::Start)?;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(loops::run(Arc::clone(&gw), ends.clone()));
-    tasks.spawn(http::serve(door, main, tls, ends));
-    let lost = tokio::select! {
-        () = told(stop) => None,
-        why = gw.lost() => Some(why),
-        // Neither of them ends before it is told to.
-        _ended = tasks.join_next() => Some(Lost::Loop),
+    let (mut doors, mut working) = (JoinSet::new(), JoinSet::new());
+    doors.spawn(http::serve(door, main, tls, ends));
+    let started = tokio::select! {
+        started = loops::start(&gw, gw.about.release) => started.map(|()| true),
+        () = told(stop.clone()) => Ok(false),
+    };
+    if let Ok(true) = started {
+        working.spawn(loops::run(Arc::clone(&gw), halts));
+    }
+    let lost = match &started {
+        Ok(true) => tokio::select! {
+            () = told(stop) => None,
+            why = gw.lost() => Some(why),
+            // Neither of them ends before it is told to.
+            _ended = working.join_next() => Some(Lost::Loop),
+            _ended = doors.join_next() => Some(Lost::Loop),
+        },
+        Ok(false) | Err(_) => None,
     };
     gw.enter(Phase::Stopping);
+    halt.send_replace(true);
+    while working.join_next().await.is_some() {}
     end.send_replace(true);
-    while tasks.join_next().await.is_some() {}
+    while doors.join_next().await.is_some() {}
     if let Ok(lane) = lane {
         drop(tokio::task::spawn_blocking(move || lane.join()).await);
     }
+    started.map_err(ServeError::Start)?;
     lost.map_or(Ok(()), |why| Err(ServeError::Lost(why)))
 }
 
@@ -127,7 +143,7 @@ async fn told(mut stop: watch::Receiver<bool>) {
 fn stop_lane(
     door: Arc<Door>,
     listener: std::net::TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<LiveTls>>,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("stop-lane".into()).spawn(move || {
@@ -142,21 +158,4 @@ fn stop_lane(
             Err(error) => tracing::error!("the stop lane has no runtime: {error}"),
         }
     })
-}
-
-/// TLS from the configured files.
-fn acceptor(tls: &Tls) -> Result<Arc<rustls::ServerConfig>, ServeError> {
-    let refuse = |why: String| ServeError::Tls(why);
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_file_iter(&tls.cert).map_err(|error| refuse(error.to_string()))?.collect();
-    let chain = chain.map_err(|error| refuse(error.to_string()))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| refuse(error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| refuse(error.to_string()))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| refuse(error.to_string()))?;
-    Ok(Arc::new(config))
 }

@@ -6,8 +6,12 @@
 
 pub mod about;
 pub mod alerts;
+pub mod comms;
 pub mod files;
+pub mod git;
 pub mod network;
+pub mod process;
+pub mod scheduler;
 pub mod secrets;
 pub mod state;
 
@@ -20,19 +24,25 @@ use serde_json::Value;
 use sluice_core::capability::{Capability, ParamKind};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
+use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, CallId, CapabilityName, HoldId, ServiceName, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::files::Files;
 use self::state::State;
 use crate::intake::Notes;
+use crate::workers::WorkerPlace;
 
 /// The receipt of a call that its caller carries out.
 pub const ELSEWHERE: &str = "the caller carries it out";
 /// What stands before a capability in the action of a call that was only checked: its digest is another one,
 /// so that a yes to it can never be used to carry anything out.
-pub const CHECKED: &str = "check:";
+pub const CHECKED: &str = sluice_core::action::CHECKED;
+
+/// Services of the gateway whose paths lie below the opened folders.
+const NAMES_PATHS: [&str; 3] = ["filesystem", "git", "process"];
 
 /// Something a service does, as a future that can be stored.
 pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
@@ -92,6 +102,8 @@ pub enum Trouble {
     Refused(Refusal),
     /// Something may have happened.
     Unclear,
+    /// Something may have happened, and whoever was asked said this about it, screened. For people only.
+    UnclearSaying(String),
 }
 
 /// What a look at the service showed about a write in doubt.
@@ -101,8 +113,47 @@ pub enum Found {
     Applied(Performed),
     /// It did not.
     Absent,
-    /// It cannot be told.
+    /// It cannot be told: the service was asked, and its answer proves nothing.
     Unknown,
+    /// Nobody looked: the service could not be reached, or a limit of ours kept the question in. It is asked later.
+    NotLooked,
+}
+
+impl Found {
+    /// What a lookup without an answer means: one that did not reach the service was not made.
+    #[must_use]
+    pub fn not_given(no: &Refusal) -> Self {
+        if no.code().is_unreached() { Self::NotLooked } else { Self::Unknown }
+    }
+
+    /// Whether a status says that the service had no time for the question.
+    #[must_use]
+    pub const fn is_no_time(status: u16) -> bool {
+        matches!(status, 429 | 502 | 503 | 504)
+    }
+}
+
+/// A place at a service that an effect needs, taken before it is armed and given back after it.
+#[derive(Debug, Default)]
+pub enum Place {
+    /// None is needed.
+    #[default]
+    Free,
+    /// One of the places of a service.
+    Slot(OwnedSemaphorePermit),
+    /// That of a worker.
+    Worker(WorkerPlace),
+}
+
+impl Place {
+    /// Does the work in this place.
+    pub(crate) async fn hold_during<T>(self, work: impl Future<Output = T>) -> T {
+        match self {
+            Self::Free => work.await,
+            Self::Slot(_slot) => work.await,
+            Self::Worker(place) => place.used_by(work).await,
+        }
+    }
 }
 
 /// Where the answer of a read comes from.
@@ -177,6 +228,15 @@ pub trait Service: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// What a call would use of a budget of the service and what is left of it, for a call that is only checked.
+    ///
+    /// # Errors
+    /// When the budget does not hold it.
+    fn estimate<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Option<Value>, Refusal>> {
+        let _no_budget = action;
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// The state of what a write reads and replaces, one line for each fact, in a form that is equal exactly if the state
     /// is. People are shown it, and an approval covers this state and no other. Says no where `foresee` would.
     fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
@@ -191,6 +251,41 @@ pub trait Service: Send + Sync {
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
         let _nothing_to_see = hold;
         Box::pin(std::future::ready(Ok(Prepared::default())))
+    }
+
+    /// Waits for the place that carrying this write out needs. Whoever arms a write has its place: what never had one
+    /// has never been sent.
+    ///
+    /// # Errors
+    /// When there will be none for now.
+    fn reserve<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+        let _none_is_needed = hold;
+        Box::pin(std::future::ready(Ok(Place::Free)))
+    }
+
+    /// Whether everything it does stays on this machine, so that nothing has to leave at a pace.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    /// Writes it can carry out at once, if it has fewer places than others.
+    fn places(&self) -> Option<usize> {
+        None
+    }
+
+    /// Where it comes from, as nodes tell each other.
+    fn kind(&self) -> ServiceKind {
+        ServiceKind::BuiltIn
+    }
+
+    /// Whether it can carry out a write now.
+    fn is_ready(&self) -> bool {
+        self.starting().is_none()
+    }
+
+    /// Why it cannot be used yet, while it is being started.
+    fn starting(&self) -> Option<Refusal> {
+        None
     }
 
     /// Carries a write out. `before` is what `prepare` found.
@@ -218,6 +313,18 @@ pub trait Service: Send + Sync {
         Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
     }
 
+    /// What taking a write back would change now, in words for people. Nothing where that cannot be said.
+    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Vec<String>> {
+        let _cannot_be_said = (done, before);
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// Whether a person who was shown the difference can have a write taken back over newer changes.
+    fn can_be_forced_back(&self, done: &Hold) -> bool {
+        let _never = done;
+        false
+    }
+
     /// Takes a write back. `done` is the write; the permit is that of the write that reverses it.
     fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
         let _cannot_be_undone = (permit, done, before);
@@ -236,6 +343,16 @@ impl Trouble {
     #[must_use]
     pub fn refused(code: Code) -> Self {
         Self::Refused(Refusal::new(code))
+    }
+
+    /// What the service said about it, for people only.
+    #[must_use]
+    pub fn service_words(&self) -> Option<&str> {
+        match self {
+            Self::NotDone(no) | Self::Refused(no) => no.service_words(),
+            Self::UnclearSaying(words) => Some(words),
+            Self::Unclear => None,
+        }
     }
 }
 
@@ -314,6 +431,22 @@ impl Services {
         self.named(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
     }
 
+    /// Why a service cannot be used yet, while it is being started.
+    #[must_use]
+    pub fn starting(&self, name: &ServiceName) -> Option<Refusal> {
+        self.named(name)?.starting()
+    }
+
+    /// The services that are being started.
+    #[must_use]
+    pub fn not_up(&self) -> Vec<ServiceName> {
+        let all = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<ServiceName> =
+            all.iter().filter(|(_, service)| service.starting().is_some()).map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
     /// Where reads of this capability are answered from, if anything here answers them.
     #[must_use]
     pub fn read_source(&self, service: &ServiceName, capability: &CapabilityName) -> Option<ReadSource> {
@@ -325,7 +458,7 @@ impl Services {
     #[must_use]
     pub fn files_for(&self, spec: &Capability) -> Option<&Files> {
         let names_paths =
-            spec.params_of(ParamKind::Path).next().is_some() && spec.name.as_str().starts_with("filesystem.");
+            spec.params_of(ParamKind::Path).next().is_some() && NAMES_PATHS.contains(&spec.service().as_str());
         self.files.as_deref().filter(|_| names_paths)
     }
 
@@ -339,8 +472,7 @@ impl Services {
 /// Whether the caller carries this action out itself.
 #[must_use]
 pub fn is_elsewhere(action: &Action) -> bool {
-    let name = action.capability().as_str();
-    name.starts_with(CHECKED) || name.starts_with("custom:")
+    action.is_carried_out_by_caller()
 }
 
 /// The name an action would be carried out under: that of a call that is only checked, without its mark.

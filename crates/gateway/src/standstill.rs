@@ -59,6 +59,12 @@ impl Standstill {
         while !wanted(self) && seen.changed().await.is_ok() {}
     }
 
+    /// As if a look had found these.
+    #[cfg(test)]
+    pub(crate) fn set_seen(&self, freezes: Vec<Freeze>) {
+        self.seen.send_replace(freezes);
+    }
+
     fn of(&self, covers: impl Fn(&Freeze) -> bool) -> Option<String> {
         let seen = self.seen.borrow();
         let freeze = seen.iter().find(|freeze| freeze.brake.is_none() && covers(freeze))?;

@@ -21,6 +21,7 @@ use sluice_store::{PutSecret, Rekey, SealedContent, SealedVersion, SecretRow, St
 use crate::open::World;
 
 pub use root::{CREDENTIAL, Source};
+pub(crate) use root::{PASSPHRASE_COST, passphrase_key};
 pub use scope::Scope;
 pub use seal::RootKey;
 pub use secret::{LONGEST, SHORTEST, Secret};
@@ -150,6 +151,13 @@ impl Vault {
     #[must_use]
     pub fn fingerprint(&self) -> String {
         self.root.load().fingerprint()
+    }
+
+    /// The key of the hashes that the record keeps of reads. Nodes that share a vault have the same one; a new root key
+    /// makes a new one.
+    #[must_use]
+    pub fn record_key(&self) -> [u8; 32] {
+        sluice_core::audit::commit(self.root.load().bytes(), b"sluice record of reads 1").0
     }
 
     /// Every secret there is or was, without values.
@@ -419,6 +427,11 @@ impl Vault {
         let locked = |error: std::io::Error| VaultError::Locked(format!("the new key cannot be kept: {error}"));
         std::fs::rename(next_to(path), path).map_err(locked)
     }
+}
+
+/// Whether the text of a root key file is the key that sealed a vault.
+pub(crate) fn root_key_fits(text: &str, known: &VaultRoot) -> bool {
+    root::parse(text, Path::new("root.key")).is_ok_and(|key| key.opens(&known.proof))
 }
 
 /// What the seal of a withheld item belongs to: no version of a secret is numbered nought.

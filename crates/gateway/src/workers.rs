@@ -9,18 +9,18 @@ mod readers;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use sluice_core::{Clock, Span};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-pub use sluice_sandbox::parent::stranger::Stranger;
+pub use sluice_sandbox::parent::stranger::{ProgramExit, ProgramSignal, ProgramSignals, Stranger};
 pub use sluice_sandbox::parent::{
     Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
 };
 pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
-pub use sluice_sandbox::stranger::{Network, Profile, Terms};
+pub use sluice_sandbox::stranger::{Network, PinnedFolder, Profile, Terms};
 pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
 
 use self::kept::{Ended, Kept, Read};
@@ -114,7 +114,49 @@ struct Yard {
     kept: Kept,
 }
 
+tokio::task_local! {
+    /// The place that was taken for the work of this task, until its worker takes it.
+    static RESERVED: Mutex<Option<OwnedSemaphorePermit>>;
+}
+
+/// A worker's place, taken before there is a worker.
+#[derive(Debug)]
+pub struct WorkerPlace(OwnedSemaphorePermit);
+
+impl WorkerPlace {
+    /// Does some work whose first worker has this place.
+    pub(crate) async fn used_by<T>(self, work: impl Future<Output = T>) -> T {
+        RESERVED.scope(Mutex::new(Some(self.0)), work).await
+    }
+
+    /// The place that was taken for the work of this task, for work that goes on in another task.
+    pub(crate) fn handed_on() -> Option<Self> {
+        let place = RESERVED.try_with(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        place.ok().flatten().map(Self)
+    }
+}
+
+impl Yard {
+    /// The place that was taken for this work, or the next one that is free.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, WorkersError> {
+        match WorkerPlace::handed_on() {
+            Some(WorkerPlace(place)) => Ok(place),
+            None => Arc::clone(&self.slots).acquire_owned().await.map_err(|_| WorkersError::Closed),
+        }
+    }
+}
+
 impl Workers {
+    /// Waits for a place for a worker that is started later.
+    ///
+    /// # Errors
+    /// This gateway starts no workers.
+    pub async fn reserve(&self) -> Result<WorkerPlace, WorkersError> {
+        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
+        Ok(WorkerPlace(place))
+    }
+
     /// Begins to start workers, the first one at once, to see how well this system locks them in. It blocks for
     /// some milliseconds.
     ///
@@ -195,7 +237,7 @@ impl Workers {
         how: impl FnOnce(&Spawner, Task<'_>, &mut H, &Cancel) -> Result<End, NotStarted> + Send + 'static,
     ) -> Result<(End, H), WorkersError> {
         let yard = self.0.get().ok_or(WorkersError::Closed)?;
-        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
+        let place = yard.place().await?;
         let spawner = Arc::clone(&yard.spawner);
         let (limits, mode) = (order.limits.unwrap_or(yard.limits), order.mode.unwrap_or_else(|| mode(yard.sandbox)));
         let cancel = Cancel::new()?;

@@ -7,4 +7,5 @@ pub(crate) mod network;
 pub(crate) mod privileges;
 pub(crate) mod root;
 pub(crate) mod seccomp;
+pub(crate) mod signals;
 pub(crate) mod wide;

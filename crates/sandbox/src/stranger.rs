@@ -20,7 +20,7 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{EXIT_FAULT, exit};
-use crate::jail::{descriptors, limits, network, privileges, wide};
+use crate::jail::{descriptors, limits, network, privileges, signals, wide};
 use crate::layers::{LayerName, Layers, Mode};
 use crate::protocol::mould::send;
 
@@ -41,6 +41,24 @@ pub enum Profile {
         /// Processor time, in seconds.
         cpu_seconds: u64,
     },
+    /// One that does a single task with programs of its own: it may start processes, but executes nothing except the
+    /// program and the folders of [`Terms::read`]. What the system has installed beside them is only read.
+    Tool {
+        /// Processor time, in seconds.
+        cpu_seconds: u64,
+    },
+}
+
+/// A folder as it was when it was checked: the program is refused if the path leads to another one by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PinnedFolder {
+    /// The path, as it is named in [`Terms::look`] or [`Terms::write`].
+    pub path: PathBuf,
+    /// The device that it was on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// What a program of others may reach over the network.
@@ -88,8 +106,14 @@ pub struct Terms {
     pub folder: PathBuf,
     /// Files and folders it may read and execute.
     pub read: Vec<PathBuf>,
+    /// Files and folders it may read, but neither execute nor change.
+    #[serde(default)]
+    pub look: Vec<PathBuf>,
     /// Files and folders it may read and change.
     pub write: Vec<PathBuf>,
+    /// Folders among these that must be the ones that were checked.
+    #[serde(default)]
+    pub pinned: Vec<PinnedFolder>,
     /// What it may reach over the network.
     pub network: Network,
     /// Memory it may write to, in bytes.
@@ -171,7 +195,9 @@ fn become_other() -> Result<Never, Failed> {
     }
     // Open until the other program takes our place: its end is how the parent knows.
     rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::CLOEXEC).map_err(|_| Failed::Told)?;
-    // Resets the signal mask and the handling of broken pipes, too.
+    // Inherited, and full since the process was born: a program that hears no signal cannot be ended gently.
+    signals::unblock_all().map_err(|_| Failed::Told)?;
+    // Resets the handling of broken pipes, too.
     let error = Command::new(&terms.program)
         .args(&terms.arguments)
         .env_clear()
@@ -273,7 +299,9 @@ mod tests {
             environment: vec![("TOKEN".into(), "canary-9914".into())],
             folder: "/".into(),
             read: Vec::new(),
+            look: Vec::new(),
             write: Vec::new(),
+            pinned: Vec::new(),
             network: Network::None,
             memory: 0,
             file_bytes: 0,

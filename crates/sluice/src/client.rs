@@ -64,6 +64,11 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
+    /// The address, without a slash at the end.
+    pub(crate) fn address(&self) -> &str {
+        &self.main
+    }
+
     /// A request that carries the credential. It has no end of its own: a stream may last.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.main)).header(AUTHORIZATION, self.credential.clone())

@@ -6,8 +6,12 @@ pub(crate) mod alerts;
 pub(crate) mod allowances;
 pub(crate) mod approvals;
 pub(crate) mod audit;
+pub(crate) mod backup;
 pub(crate) mod call;
 pub(crate) mod calls;
+pub(crate) mod capabilities;
+pub(crate) mod channels;
+pub(crate) mod clock;
 pub(crate) mod complete;
 pub(crate) mod config;
 pub(crate) mod dead;
@@ -24,6 +28,7 @@ pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod mounts;
+pub(crate) mod nodes;
 pub(crate) mod policy;
 pub(crate) mod proxies;
 pub(crate) mod recover;
@@ -78,6 +83,12 @@ pub(crate) enum Command {
     Unfreeze(freeze::Unfreeze),
     /// Say what became of a database that was restored or changed
     Recover(recover::Recover),
+    /// Make, check, restore and practise backups
+    Backup(backup::Backup),
+    /// Show the gateways that share one database, and where they differ
+    Nodes(nodes::Nodes),
+    /// Show whether the clock is followed, and set it right
+    Clock(clock::Clock),
     /// Take back writes that were done
     Rollback(rollback::Rollback),
     /// List, add, pause and remove agents
@@ -92,15 +103,19 @@ pub(crate) enum Command {
     Egress(egress::Egress),
     /// List standing approvals and take them back
     Allowances(allowances::Allowances),
+    /// List the channels to people and test them
+    Channels(channels::Channels),
     /// Check, list and look after security proxies
     Proxies(proxies::Proxies),
+    /// List what agents can ask, check custom capabilities
+    Capabilities(capabilities::Capabilities),
     /// List, add, test and accept servers of others behind the gate
     Mounts(mounts::Mounts),
     /// List and acknowledge alerts
     Alerts(alerts::Alerts),
     /// List, show and release what was kept from agents
     Findings(findings::Findings),
-    /// List sessions of agents, lift a taint, end one
+    /// List sessions of agents, open one, state a task, lift a taint, end one
     Sessions(sessions::Sessions),
     /// Speak MCP on standard input and output, for clients that start programs
     Mcp(mcp::Mcp),
@@ -152,6 +167,9 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Freeze(freeze) => freeze.run(screen),
         Command::Unfreeze(unfreeze) => unfreeze.run(screen),
         Command::Recover(recover) => recover.run(screen),
+        Command::Backup(backup) => backup.run(screen),
+        Command::Clock(clock) => clock.run(screen),
+        Command::Nodes(nodes) => nodes.run(screen),
         Command::Rollback(rollback) => rollback.run(screen),
         Command::Agents(agents) => agents.run(screen),
         Command::Keys(keys) => keys.run(screen),
@@ -159,7 +177,9 @@ pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
         Command::Vault(vault) => vault.run(screen),
         Command::Egress(egress) => egress.run(screen),
         Command::Allowances(allowances) => allowances.run(screen),
+        Command::Channels(channels) => channels.run(screen),
         Command::Proxies(proxies) => proxies.run(screen),
+        Command::Capabilities(capabilities) => capabilities.run(screen),
         Command::Mounts(mounts) => mounts.run(screen),
         Command::Alerts(alerts) => alerts.run(screen),
         Command::Findings(findings) => findings.run(screen),

@@ -4,9 +4,11 @@
 //! one of the exit codes of [`failure::Exit`].
 
 mod client;
+mod client_process;
 mod commands;
 mod demo;
 mod export;
+mod failing;
 mod failure;
 mod files;
 mod pager;
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     /// Commands that run something, or print one thing in a form of its own.
-    const WITHOUT: [&str; 17] = [
+    const WITHOUT: [&str; 18] = [
         "demo",
         "serve",
         "mcp",
@@ -130,6 +132,7 @@ mod tests {
         "man",
         "help",
         "config schema",
+        "capabilities schema",
         "policy schema",
         "egress show",
         "proxies crash",

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
 
 /// Which file, for commands that need the configuration.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Which {
     /// Configuration file; otherwise $SLUICE_CONFIG, sluice.yaml here or in a folder above, or the user's own
     #[arg(long, global = true, value_name = "FILE")]

@@ -280,7 +280,12 @@ impl Admission {
             return Ok(Balance::Fits);
         }
         let used = self.window_counter(counters::BATCH).used(desk).await?;
-        Ok(self.window.weighing(used, self.weight).balance())
+        let balance = self.window.weighing(used, self.weight).balance();
+        if balance == Balance::Fits {
+            return Ok(balance);
+        }
+        let never_left = counters::given_back(desk, (self.action.agent(), &self.service), &self.window).await?;
+        Ok(self.window.weighing(self.window.in_use(used, never_left), self.weight).balance())
     }
 
     /// Refuses a check that would put one question too many to people.
@@ -337,7 +342,7 @@ impl Admission {
         if desk.now >= expires_at {
             return Ok(None);
         }
-        if digest != self.action.call_digest() {
+        if digest != self.action.asked_digest() {
             return Err(StoreError::KeyReuse);
         }
         Ok(Some(Admitted::Again { call: CallId::from_bits(call), hold: HoldId::from_bits(hold) }))
@@ -516,7 +521,7 @@ impl Admission {
     /// The row of [`REMEMBER`], but for how long.
     fn key_row(&self) -> Option<Vec<Val>> {
         let key = self.idempotency_key.as_deref()?;
-        Some(params![self.action.agent(), key, self.action.call_digest(), self.call, self.hold])
+        Some(params![self.action.agent(), key, self.action.asked_digest(), self.call, self.hold])
     }
 
     /// Refused for good. The key is not kept: a changed policy may answer differently.

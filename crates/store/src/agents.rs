@@ -134,6 +134,7 @@ impl UseCase for Change {
                 let waiting = Waiting::of(desk, name).await?;
                 credentials::revoke_all_of(desk, name, &self.by).await?;
                 stopped = waiting.stop(desk, &self.by, "agent.removed")?;
+                crate::local::cancel_all_of(desk, name);
                 desk.write(REMOVE, params![name, now]);
                 self.note(desk, "agent.removed");
             }

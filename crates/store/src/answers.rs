@@ -12,6 +12,7 @@ use sluice_core::{Actor, ApprovalId, HoldId};
 use crate::Store;
 use crate::admission::Admission;
 use crate::approvals::{self, Decided, Decision, Ruling};
+use crate::counters;
 use crate::desk::{Desk, UseCase};
 use crate::error::StoreError;
 use crate::freezes;
@@ -143,7 +144,9 @@ impl UseCase for Amendment {
         let why = Why::because(self.by.clone(), &format!("channel.{}", self.channel));
         let old = Hold { consent: Some(approval.id), ..old };
         let (old_id, call) = (old.id, old.call);
-        holds::shift(desk, old, [Move::Deny { at: now }], &why)?;
+        let old = holds::shift(desk, old, [Move::Deny { at: now }], &why)?;
+        // The changed one is counted in its place.
+        counters::give_back(desk, &old);
         let step = ApprovalMove::Supersede { by: self.by.clone(), at: now, replacement: self.changed.approval };
         approvals::shift(desk, approval, step, &why)?;
         let new = self.changed.place_amended(desk, call);

@@ -15,6 +15,7 @@ use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName, ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::allowances;
+use crate::counters;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::freezes;
@@ -375,7 +376,11 @@ impl Decision {
             } else {
                 // Whoever reads the write later finds the question, and what the person wrote along.
                 let hold = Hold { consent: Some(approval.id), ..hold };
-                holds::shift(desk, hold, [Move::Deny { at: now }], &why)?;
+                let hold = holds::shift(desk, hold, [Move::Deny { at: now }], &why)?;
+                // A batch that was denied still counts: the agent that made it does not begin anew.
+                if approval.subject == Subject::Write {
+                    counters::give_back(desk, &hold);
+                }
                 denied.push(id);
             }
         }

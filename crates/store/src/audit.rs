@@ -18,6 +18,7 @@ use sluice_core::audit::{Hash, Head, Sealed};
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::packed;
 use crate::sql::{Row, Tx, Val, params};
 
 const LOGS: &str = "SELECT node, log_size, log_hash FROM nodes ORDER BY node";
@@ -104,6 +105,63 @@ impl Query for CheckpointsAfter {
 }
 
 impl Store {
+    /// Every audit log, with its end.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn logs(&self) -> Result<Vec<(NodeName, Head)>, StoreError> {
+        self.ask(Logs).await
+    }
+
+    /// Entries of an audit log from a place on.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn entries(&self, log: NodeName, from: u64, limit: u32) -> Result<Vec<Sealed>, StoreError> {
+        self.ask(Page { log, from, limit }).await
+    }
+
+    /// Every signed checkpoint of a log, oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn checkpoints(&self, log: NodeName) -> Result<Vec<Signed>, StoreError> {
+        self.ask(Checkpoints(log)).await
+    }
+
+    /// The newest signed checkpoint of a log. A signer starts from it.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn last_checkpoint(&self, log: NodeName) -> Result<Option<Signed>, StoreError> {
+        self.ask(LastCheckpoint(log)).await
+    }
+
+    /// This node's log as it is now, with proof that it only grew since its last checkpoint.
+    ///
+    /// # Errors
+    /// When the log is damaged or cannot be read.
+    pub async fn grown(&self) -> Result<Grown, StoreError> {
+        self.ask(Grow { log: self.node.clone(), to: None }).await
+    }
+
+    /// Keeps a checkpoint that was signed. Only then may it be shown to anyone.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn checkpointed(&self, grown: Grown, note: Note) -> Result<(), StoreError> {
+        let keep = Keep { grown, note };
+        if keep.is_of(&self.node) { self.submit(keep).await } else { self.stop_lane().submit(keep).await }
+    }
+
+    /// The proof that an entry is in a log; nothing while no checkpoint covers it.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn prove(&self, log: NodeName, seq: u64) -> Result<Option<Proof>, StoreError> {
+        self.ask(Prove { log, seq }).await
+    }
+
     /// Signed checkpoints of a log that cover more than so many entries, the oldest first.
     ///
     /// # Errors
@@ -133,19 +191,28 @@ pub struct Grown {
     inner: Vec<(u8, u64, Hash)>,
 }
 
-/// Grows the tree from the last checkpoint to the end of the log.
-pub(crate) struct Grow(pub NodeName);
+/// Grows the tree from the last checkpoint to the end of the log, or to an earlier size.
+pub(crate) struct Grow {
+    pub log: NodeName,
+    pub to: Option<u64>,
+}
 
 impl Query for Grow {
     type Out = Grown;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Grown, StoreError> {
-        let log = &self.0;
+        let log = &self.log;
         let last = LastCheckpoint(log.clone()).run(tx).await?;
         let row = tx.rows(HEAD, &params![log]).await?.into_iter().next();
         let mut row = row.ok_or(StoreError::NotFound { what: "log" })?.of("nodes");
         let size = row.count()?;
         let hash = row.blob()?.try_into().map_err(|_| row.impossible("a hash does not have 32 bytes"))?;
-        let head = Head { size, hash: Hash(hash) };
+        let mut head = Head { size, hash: Hash(hash) };
+        if let Some(to) = self.to.filter(|to| (1..size).contains(to)) {
+            let hash = hashes(tx, LEAVES, params![log, to - 1, to]).await?.pop();
+            let hash =
+                hash.ok_or_else(|| StoreError::Damaged { detail: "an entry that was signed is missing".into() })?;
+            head = Head { size: to, hash };
+        }
 
         let (signed, mut frontier) = last.map_or((0, Frontier::new()), |last| (last.size, last.frontier));
         let leaves = hashes(tx, LEAVES, params![log, signed, head.size]).await?;
@@ -184,7 +251,8 @@ impl UseCase for Keep {
         if log != desk.node {
             return Err(StoreError::Conflict);
         }
-        for (level, place, hash) in inner {
+        // Leaves are in the entries.
+        for (level, place, hash) in inner.iter().filter(|(level, ..)| *level > 0) {
             desk.write(KEEP_INNER, params![log, i64::from(*level), *place, *hash]);
         }
         let peaks = serde_json::json!(frontier).to_string();
@@ -288,7 +356,7 @@ pub(crate) fn entry(row: Row) -> Result<Sealed, StoreError> {
     let mut row = row.of("audit_entries");
     let seq = row.count()?;
     let hash = row.blob()?.try_into().map_err(|_| row.impossible("a hash does not have 32 bytes"))?;
-    Ok(Sealed { seq, hash: Hash(hash), body: row.blob()? })
+    Ok(Sealed { seq, hash: Hash(hash), body: packed::unpack(row.blob()?) })
 }
 
 fn signed(row: Row) -> Result<Signed, StoreError> {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use sluice_core::audit::{Entry, Fact, Sealed};
 use sluice_core::ids::SessionId;
+use sluice_core::read_trace::ReadTrace;
 use sluice_core::{
     Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, ServiceName, Tier,
     Timestamp,
@@ -61,6 +62,8 @@ pub struct Closed {
     pub kept: Option<Action>,
     /// Outside texts that its answer shows.
     pub observed: Vec<Observation>,
+    /// What its answer holds, by ids and hashes, if it is a read.
+    pub read: Option<ReadTrace>,
 }
 
 /// How a call ended at once.
@@ -162,6 +165,9 @@ impl Closed {
         }
         if let Some(origins) = &self.origins {
             fact = fact.with("origins", origins);
+        }
+        if let Some(read) = &self.read {
+            read.write(&mut fact.detail);
         }
         fact.call = Some(self.call);
         fact.code = code;
@@ -299,7 +305,7 @@ async fn landmarks<T: Tx>(
 }
 
 /// The first entry of a log that is not older than this. Times of a log never go back.
-async fn first_at<T: Tx>(tx: &mut T, log: &NodeName, size: u64, at: Timestamp) -> Result<u64, StoreError> {
+pub(crate) async fn first_at<T: Tx>(tx: &mut T, log: &NodeName, size: u64, at: Timestamp) -> Result<u64, StoreError> {
     let (mut low, mut high) = (0, size);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -3,6 +3,8 @@
 //! Promise: at most one connection stands behind a service at a time; a step is taken once, and what follows
 //! from it (the brake on its writes, which is its state itself, and the word to people) is in the same transaction.
 
+mod forgetting;
+
 use serde_json::Value;
 use sluice_core::audit::Fact;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
@@ -14,6 +16,8 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message, Severity};
 use crate::sql::{Row, Tx, params};
+
+pub use forgetting::ForgottenContent;
 
 macro_rules! select {
     ($rest:literal) => {

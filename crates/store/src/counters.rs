@@ -1,8 +1,10 @@
 //! Counters as rows: what batch windows and rate limits have used, surviving every restart.
 
 use sluice_core::batch::Window;
-use sluice_core::{AgentName, Timestamp};
+use sluice_core::hold::Hold;
+use sluice_core::{AgentName, ServiceName, Span, Timestamp};
 
+use crate::Store;
 use crate::ahead::{Ahead, Follows};
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
@@ -10,6 +12,11 @@ use crate::sql::{Row, Tx, Val, params};
 
 /// Weight of writes per agent and service.
 pub(crate) const BATCH: &str = "batch";
+/// Weight of writes per agent and service that were counted and never left, because they were denied or cancelled. Its slots
+/// are the milliseconds in which they were admitted: how long a window is, is not known where a write ends.
+const NEVER_LEFT: &str = "never_left";
+/// How long they are remembered. In a window that is longer, earlier ones stay counted.
+const NEVER_LEFT_FOR: Span = Span::from_hours(24);
 /// Uses per agent and rule.
 pub(crate) const RATE: &str = "rate";
 /// Refused calls per agent and service.
@@ -99,6 +106,27 @@ impl Counter<'_> {
     }
 }
 
+/// Gives the weight of a write back to its batch window, because it never left and never will. What its caller carries out
+/// was not counted.
+pub(crate) fn give_back<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold) {
+    if hold.action.is_carried_out_by_caller() {
+        return;
+    }
+    let (slot, until) = (hold.admitted_at.as_millis(), hold.admitted_at + NEVER_LEFT_FOR);
+    desk.write(BUMP, params![NEVER_LEFT, hold.agent(), &hold.service, slot, hold.weight, until]);
+}
+
+/// The weight in a batch window that was given back.
+pub(crate) async fn given_back<T: Tx>(
+    desk: &mut Desk<'_, T>,
+    (agent, service): (&AgentName, &ServiceName),
+    window: &Window,
+) -> Result<u32, StoreError> {
+    let oldest = window.oldest_moment(desk.now);
+    let row = desk.row(USED, params![NEVER_LEFT, agent, service, oldest]).await?;
+    row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+}
+
 /// What the counters of one kind hold now, all agents together.
 pub(crate) async fn used_by_all<T: Tx>(
     desk: &mut Desk<'_, T>,
@@ -158,6 +186,38 @@ impl Query for Used {
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(USED, &params![self.kind, &self.agent, self.name.as_str(), self.oldest]).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
+    }
+}
+
+impl Store {
+    /// What an agent's batch window at a service holds.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn batch_used(
+        &self,
+        agent: AgentName,
+        service: &ServiceName,
+        window: &Window,
+        now: Timestamp,
+    ) -> Result<u32, StoreError> {
+        let (name, oldest) = (service.as_str().to_owned(), window.oldest_slot(now));
+        self.ask(Used { kind: BATCH, agent, name, oldest }).await
+    }
+
+    /// What an agent's rate window under a rule holds.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn rate_used(
+        &self,
+        agent: AgentName,
+        rule: &str,
+        window: &Window,
+        now: Timestamp,
+    ) -> Result<u32, StoreError> {
+        let (name, oldest) = (rule.to_owned(), window.oldest_slot(now));
+        self.ask(Used { kind: RATE, agent, name, oldest }).await
     }
 }
 

@@ -18,7 +18,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT d.approval, d.channel, d.place, d.attempt, d.message, d.opened_at, d.sent_at, d.reminded_at, d.shown, ",
-            "d.items, d.card ",
+            "d.items, d.card, d.reason, d.next_at, d.proposal ",
             "FROM deliveries d ",
             $rest
         )
@@ -41,12 +41,14 @@ const LATELY_OF_AGENT: &str = "SELECT COUNT(*) FROM deliveries d JOIN approvals 
      WHERE d.channel = ?1 AND d.place = ?2 AND d.opened_at > ?3 AND a.agent = ?4";
 const NOT_SHOWN: &str = "SELECT COUNT(*) FROM approvals a WHERE a.state = 'pending' AND a.agent = ?3 AND NOT EXISTS \
      (SELECT 1 FROM deliveries d WHERE d.approval = a.id AND d.channel = ?1 AND d.place = ?2 AND d.message IS NOT NULL)";
-const OPEN: &str = "INSERT INTO deliveries (approval, channel, place, attempt, secret, opened_at, shown, items, card) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8)";
-const SENT: &str = "UPDATE deliveries SET message = ?5, sent_at = ?6, shown = 'pending' \
+const OPEN: &str = "INSERT INTO deliveries (approval, channel, place, attempt, secret, opened_at, shown, items, card, \
+     proposal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8, ?9)";
+const SENT: &str = "UPDATE deliveries SET message = ?5, sent_at = ?6, shown = 'pending', reason = NULL, next_at = NULL \
      WHERE approval = ?1 AND channel = ?2 AND place = ?3 AND attempt = ?4";
 const SHOWN: &str =
     "UPDATE deliveries SET shown = ?5 WHERE approval = ?1 AND channel = ?2 AND place = ?3 AND attempt = ?4";
+const NOT_TAKEN: &str = "UPDATE deliveries SET shown = ?5, reason = ?6, next_at = ?7 \
+     WHERE approval = ?1 AND channel = ?2 AND place = ?3 AND attempt = ?4";
 const REMINDED: &str =
     "UPDATE deliveries SET reminded_at = ?5 WHERE approval = ?1 AND channel = ?2 AND place = ?3 AND attempt = ?4";
 const TAKE: &str =
@@ -88,6 +90,12 @@ pub struct Delivery {
     pub items: u32,
     /// Names those writes.
     pub card: Option<Digest>,
+    /// Why the channel refused it or has not taken it yet, without content.
+    pub reason: Option<String>,
+    /// When it is tried again.
+    pub next_at: Option<Timestamp>,
+    /// The answer that this letter asks the person to confirm.
+    pub proposal: Option<MessageId>,
 }
 
 impl Delivery {
@@ -115,7 +123,7 @@ impl UseCase for OpenDelivery {
         let now = desk.now;
         let (items, card) = (self.delivery.items, self.delivery.card);
         let mut row = params![*approval, channel.as_str(), place.as_str(), attempt, self.secret.as_slice(), now];
-        row.extend(params![items, card]);
+        row.extend(params![items, card, self.delivery.proposal]);
         desk.write(OPEN, row);
         Ok(Delivery { attempt, opened_at: now, ..self.delivery.clone() })
     }
@@ -126,6 +134,8 @@ impl UseCase for OpenDelivery {
 enum Step {
     Sent(String),
     Shown(String),
+    Refused(String),
+    Later { reason: String, next_at: Timestamp },
     Reminded,
 }
 
@@ -151,6 +161,18 @@ impl UseCase for Mark {
             Step::Shown(word) => {
                 params.extend(params![word.as_str()]);
                 desk.write(SHOWN, params);
+            }
+            // A refusal is final, so that it is on record; what is tried again is not.
+            Step::Refused(reason) => {
+                params.extend(params!["refused", reason.as_str(), None::<Timestamp>]);
+                desk.write(NOT_TAKEN, params);
+                let mut fact = Fact::new("approval.not_shown", desk.actor()).with("channel", channel);
+                fact.approval = Some(*approval);
+                desk.record(fact);
+            }
+            Step::Later { reason, next_at } => {
+                params.extend(params!["failed", reason.as_str(), *next_at]);
+                desk.write(NOT_TAKEN, params);
             }
             Step::Reminded => {
                 params.extend(params![now]);
@@ -285,11 +307,16 @@ fn decode(row: Row) -> Result<Delivery, StoreError> {
         shown: row.text()?,
         items: 0,
         card: None,
+        reason: None,
+        next_at: None,
+        proposal: None,
     };
     delivery.items = row.maybe_int()?.and_then(|items| u32::try_from(items).ok()).unwrap_or(0);
     let unreadable = row.impossible("a digest of an unknown form");
     let card = row.maybe_blob()?;
     delivery.card = card.map(|card| Digest::from_bytes(&card).ok_or(unreadable)).transpose()?;
+    (delivery.reason, delivery.next_at) = (row.maybe_text()?, row.maybe_time()?);
+    delivery.proposal = row.maybe_bits()?.map(MessageId::from_bits);
     Ok(delivery)
 }
 
@@ -314,6 +341,20 @@ impl Store {
         secret: [u8; 32],
         items: &[Item],
     ) -> Result<Delivery, StoreError> {
+        self.open_letter(approval, (channel, place), secret, (items, None)).await
+    }
+
+    /// The same for a letter that asks a person to confirm an answer.
+    ///
+    /// # Errors
+    /// As [`Store::open_delivery`].
+    pub async fn open_letter(
+        &self,
+        approval: ApprovalId,
+        (channel, place): (&str, &str),
+        secret: [u8; 32],
+        (items, proposal): (&[Item], Option<MessageId>),
+    ) -> Result<Delivery, StoreError> {
         let delivery = Delivery {
             approval,
             channel: channel.to_owned(),
@@ -326,6 +367,9 @@ impl Store {
             shown: "pending".into(),
             items: u32::try_from(items.len()).unwrap_or(u32::MAX),
             card: Some(card_digest(items.iter().map(|item| &item.digest))),
+            reason: None,
+            next_at: None,
+            proposal,
         };
         self.submit(OpenDelivery { delivery, secret }).await
     }
@@ -344,6 +388,27 @@ impl Store {
     /// When that cannot be recorded.
     pub async fn delivery_shows(&self, delivery: Delivery, state: &str) -> Result<(), StoreError> {
         self.submit(Mark { delivery, step: Step::Shown(state.to_owned()) }).await
+    }
+
+    /// The channel refused it for good, for this reason.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn delivery_refused(&self, delivery: Delivery, reason: &str) -> Result<(), StoreError> {
+        self.submit(Mark { delivery, step: Step::Refused(reason.to_owned()) }).await
+    }
+
+    /// The channel did not take it; it is tried again at this moment.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn delivery_failed(
+        &self,
+        delivery: Delivery,
+        reason: &str,
+        next_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.submit(Mark { delivery, step: Step::Later { reason: reason.to_owned(), next_at } }).await
     }
 
     /// The person was reminded.

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::ahead::Ahead;
 use crate::error::StoreError;
+use crate::packed;
 use crate::sql::{Row, Tx, Val, Write, params};
 
 /// One thing callers want, done in one transaction.
@@ -26,6 +27,10 @@ pub(crate) trait UseCase: Send + 'static {
     fn foreseen(&self, now: Timestamp) -> Vec<Ahead> {
         let _nothing_to_say = now;
         Vec::new()
+    }
+    /// Whether it puts on record that the database lacks what it had: the only thing that is done while it does.
+    fn is_about_loss(&self) -> bool {
+        false
     }
 }
 
@@ -45,9 +50,16 @@ pub(crate) struct Desk<'a, T> {
     pub life: u64,
     facts: Vec<Told>,
     writes: Vec<Write>,
+    /// The time from which the node goes on, if a person has set it.
+    set_to: Option<Timestamp>,
 }
 
 impl<T: Tx> Desk<'_, T> {
+    /// The node goes on from this time, also if it has seen a later one. Only for a person's decision.
+    pub fn set_time(&mut self, now: Timestamp) {
+        self.set_to = Some(now);
+    }
+
     pub async fn rows(&mut self, sql: &'static str, params: Vec<Val>) -> Result<Vec<Row>, StoreError> {
         debug_assert!(self.writes.is_empty() || !sql.contains("/*lock*/"), "a use case reads before it writes");
         self.tx.rows(sql, &params).await
@@ -104,6 +116,8 @@ pub(crate) trait Errand<T>: Send {
     fn turn(&self) -> Option<&AgentName>;
     /// Questions it will ask.
     fn foreseen(&self, now: Timestamp) -> Vec<Ahead>;
+    /// Whether it puts on record that the database lacks what it had.
+    fn is_about_loss(&self) -> bool;
     /// Hands out the answer, or the fault that took the whole group.
     fn deliver(self: Box<Self>, fault: Option<&StoreError>);
 }
@@ -140,6 +154,10 @@ impl<U: UseCase + Sync, T: Tx> Errand<T> for Pending<U> {
         self.case.foreseen(now)
     }
 
+    fn is_about_loss(&self) -> bool {
+        self.case.is_about_loss()
+    }
+
     fn deliver(self: Box<Self>, fault: Option<&StoreError>) {
         let answer = match (fault, self.answer) {
             (Some(fault), _) => Err(fault.share()),
@@ -157,17 +175,28 @@ pub(crate) async fn perform<U: UseCase, T: Tx>(
     tx: &mut T,
     group: &mut Group,
 ) -> Result<Result<U::Out, StoreError>, StoreError> {
-    let mut desk =
-        Desk { tx, now: group.now, node: &group.log, life: group.life, facts: Vec::new(), writes: Vec::new() };
+    let mut desk = Desk {
+        tx,
+        now: group.now,
+        node: &group.log,
+        life: group.life,
+        facts: Vec::new(),
+        writes: Vec::new(),
+        set_to: None,
+    };
     let answer = match case.run(&mut desk).await {
         Ok(answer) => answer,
         Err(fault) if fault.is_fault() => return Err(fault),
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let Desk { facts, mut writes, .. } = desk;
+    let Desk { facts, mut writes, set_to, .. } = desk;
+    // What the record says of it, and all that follows, has the time that was set.
+    group.now = set_to.unwrap_or(group.now);
     for fact in facts {
         let sealed = group.head.seal_told(&group.log, group.now, &fact);
-        let params = params![&group.log, sealed.seq, sealed.hash, sealed.body];
+        // A node of the release before, on the same server, reads them too.
+        let body = if T::IS_SHARED { sealed.body } else { packed::pack(sealed.body) };
+        let params = params![&group.log, sealed.seq, sealed.hash, body];
         writes.push(Write { sql: APPEND, params, exactly_one: false });
     }
     tx.make(writes).await?;

@@ -6,7 +6,7 @@
 use serde_json::json;
 use sluice_core::audit::Fact;
 use sluice_core::ids::{ConnectionName, MessageId};
-use sluice_core::throttle::{Breaker, Limits, Stop, Used, fits};
+use sluice_core::throttle::{Breaker, BreakerConfig, Limits, ServiceReply, Stop, Used, fits};
 use sluice_core::{Actor, Span, Timestamp};
 
 use crate::Store;
@@ -31,6 +31,9 @@ const USED: &str = "SELECT CAST(COALESCE(SUM(CASE WHEN slot >= ?2 THEN used ELSE
      CAST(COALESCE(MIN(slot), 0) AS BIGINT) FROM egress_counters WHERE connection = ?1 AND slot >= ?3";
 const BUMP: &str = "INSERT INTO egress_counters (connection, slot, used) VALUES (?1, ?2, ?3) \
      ON CONFLICT (connection, slot) DO UPDATE SET used = egress_counters.used + excluded.used";
+const SLOT: &str = "SELECT used FROM egress_counters WHERE connection = ?1 AND slot = ?2 /*lock*/";
+const GIVE_BACK: &str =
+    "UPDATE egress_counters SET used = used - ?3 WHERE connection = ?1 AND slot = ?2 AND used >= ?3";
 const FORGET: &str = "DELETE FROM egress_counters WHERE connection = ?1 AND slot < ?2";
 const FIRST: &str = "INSERT INTO egress_states (connection, version, burned, told, refusals, opened, open_until, \
      probe_until) VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -61,10 +64,21 @@ pub struct Take {
     pub limits: Limits,
     /// How many at most; while the breaker is not closed, one.
     pub wanted: u32,
-    /// Whether the request changes nothing at the service.
-    pub is_read: bool,
+    /// When its breaker opens, and for how long.
+    pub breaker: BreakerConfig,
+    /// Leave that was taken ahead and not used: it was no request and is not counted.
+    pub unused: Option<Unused>,
     /// Names the message to people, should there be one.
     pub message: MessageId,
+}
+
+/// Leave that was taken ahead and lapsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unused {
+    /// When it was taken, as [`Taken::Granted`] said.
+    pub taken_at: i64,
+    /// How many requests it was for.
+    pub many: u32,
 }
 
 /// Leave, or why not.
@@ -76,6 +90,8 @@ pub enum Taken {
         many: u32,
         /// The breaker as they left it.
         breaker: Breaker,
+        /// The second they are counted in.
+        taken_at: i64,
     },
     /// None may.
     Refused {
@@ -143,18 +159,29 @@ impl UseCase for Take {
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Taken, StoreError> {
         let (now, connection) = (desk.now, &self.connection);
         let mut line = Line::find(desk, connection).await?;
-        let breaker = match line.breaker.pass(self.is_read, now) {
+        let given_back = self.give_back(desk).await?;
+        line.burned = line.burned.saturating_sub(given_back);
+        let breaker = match line.breaker.pass(&self.breaker, now) {
             Ok(breaker) => breaker,
-            Err(stop) => return Ok(Taken::Refused { stop, again: again(stop, None) }),
+            Err(stop) => {
+                if given_back > 0 {
+                    line.keep(desk, connection);
+                }
+                return Ok(Taken::Refused { stop, again: again(stop, None) });
+            }
         };
-        let counted = counted(desk.tx(), connection, now, line.burned).await?;
+        let mut counted = counted(desk.tx(), connection, now, line.burned).await?;
+        counted.without(self.unused.map_or(0, |unused| unused.taken_at), given_back, now);
         let wanted = if breaker.is_closed() { self.wanted } else { 1 };
         let many = match fits(&self.limits, &counted.used, wanted) {
             Ok(many) => many,
             Err(stop) => {
-                if stop == Stop::Burn && !line.told {
-                    line.told = true;
+                let tells = stop == Stop::Burn && !line.told;
+                line.told |= tells;
+                if tells || given_back > 0 {
                     line.keep(desk, connection);
+                }
+                if tells {
                     tell(desk, self.message, "egress.burned", Severity::Critical, connection);
                 }
                 return Ok(Taken::Refused { stop, again: again(stop, Some(&counted)) });
@@ -166,7 +193,38 @@ impl UseCase for Take {
         let second = now.as_seconds();
         desk.write(BUMP, params![connection.as_str(), second, many]);
         desk.write(FORGET, params![connection.as_str(), second - HOUR]);
-        Ok(Taken::Granted { many, breaker })
+        Ok(Taken::Granted { many, breaker, taken_at: second })
+    }
+}
+
+impl Take {
+    /// Takes leave that was not used out of what was counted. Gives how much that was.
+    ///
+    /// What a person has reset, or is too old to count, is not there any more: then nothing is taken out, so that never
+    /// fewer requests are counted than were made.
+    async fn give_back<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
+        let Some(Unused { taken_at, many }) = self.unused.filter(|unused| unused.many > 0) else { return Ok(0) };
+        let slot = params![self.connection.as_str(), taken_at];
+        let Some(row) = desk.row(SLOT, slot).await? else { return Ok(0) };
+        let used: u64 = row.of("egress_counters").count()?;
+        if used < u64::from(many) {
+            return Ok(0);
+        }
+        desk.write(GIVE_BACK, params![self.connection.as_str(), taken_at, many]);
+        Ok(u64::from(many))
+    }
+}
+
+impl Counted {
+    /// The same without leave that is being given back in this transaction.
+    fn without(&mut self, taken_at: i64, many: u64, now: Timestamp) {
+        let age = now.as_seconds().saturating_sub(taken_at);
+        if age <= HOUR {
+            self.used.hour = self.used.hour.saturating_sub(many);
+        }
+        if age <= MINUTE {
+            self.used.minute = self.used.minute.saturating_sub(many);
+        }
     }
 }
 
@@ -176,7 +234,7 @@ fn again(stop: Stop, counted: Option<&Counted>) -> Option<Timestamp> {
         (Stop::Minute, Some(counted)) => Some(after(counted.first_in_minute, MINUTE)),
         (Stop::Hour, Some(counted)) => Some(after(counted.first_in_hour, HOUR)),
         (Stop::Open { until } | Stop::Probing { until }, _) => Some(until),
-        (Stop::Minute | Stop::Hour | Stop::Burn | Stop::OnlyARead, _) => None,
+        (Stop::Minute | Stop::Hour | Stop::Burn, _) => None,
     }
 }
 
@@ -198,6 +256,8 @@ pub struct Heard {
     pub retry_after: Option<Span>,
     /// Random.
     pub jitter: u64,
+    /// When the breaker opens, and for how long.
+    pub breaker: BreakerConfig,
     /// Names the message to people, should there be one.
     pub message: MessageId,
 }
@@ -210,7 +270,10 @@ impl UseCase for Heard {
         let mut line = Line::find(desk, connection).await?;
         let before = line.breaker;
         line.breaker = match self.status {
-            Some(status) => before.answered(status, self.retry_after, self.jitter, now),
+            Some(status) => {
+                let reply = ServiceReply { status, retry_after: self.retry_after, jitter: self.jitter };
+                before.answered(&self.breaker, &reply, now)
+            }
             None => before.unanswered(),
         };
         if line.breaker == before {

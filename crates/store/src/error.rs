@@ -113,6 +113,9 @@ pub enum StoreError {
         /// What was found, without content.
         detail: String,
     },
+    /// The file was removed or replaced while it was open.
+    #[error("the database file was removed or replaced while it was open")]
+    Removed,
     /// Written by a newer release.
     #[error("the database has schema {found}, this release knows up to {known}")]
     NewerSchema {
@@ -156,6 +159,9 @@ pub enum StoreError {
     /// The connection was lost around COMMIT and did not come back: it may or may not have happened.
     #[error("the connection was lost while committing; read the state again before doing anything")]
     UnknownOutcome,
+    /// The server lacks what it had acknowledged, and that is not on record yet.
+    #[error("the database lacks what it had acknowledged; nothing is done until that is on record")]
+    WentBack,
     /// Another process runs under this node's name.
     #[error("another gateway runs under this node's name")]
     NodeTaken,
@@ -193,7 +199,7 @@ impl StoreError {
             Self::NotAPerson => "approval.not_an_approver",
             Self::Grown { .. } => "approval.grown",
             Self::NotOffered => "approval.not_offered",
-            Self::Impossible { .. } | Self::Damaged { .. } => "store.damaged",
+            Self::Impossible { .. } | Self::Damaged { .. } | Self::Removed => "store.damaged",
             Self::NewerSchema { .. } => "store.newer_schema",
             Self::WrongKey => "store.wrong_key",
             Self::Foreign => "store.foreign_file",
@@ -202,7 +208,7 @@ impl StoreError {
             Self::DiskFull => "store.disk_full",
             Self::ReadOnly => "store.read_only",
             Self::InUse => "store.in_use",
-            Self::Unavailable(_) => "store.unavailable",
+            Self::Unavailable(_) | Self::WentBack => "store.unavailable",
             Self::UnknownOutcome => "store.unknown_outcome",
             Self::NodeTaken => "store.node_taken",
             Self::Engine(_) => "store.engine",
@@ -214,11 +220,13 @@ impl StoreError {
         matches!(
             self,
             Self::Damaged { .. }
+                | Self::Removed
                 | Self::DiskFull
                 | Self::ReadOnly
                 | Self::InUse
                 | Self::Unavailable(_)
                 | Self::UnknownOutcome
+                | Self::WentBack
                 | Self::NodeTaken
                 | Self::Engine(_)
                 | Self::Conflict
@@ -229,10 +237,12 @@ impl StoreError {
     pub(crate) fn share(&self) -> Self {
         match self {
             Self::DiskFull => Self::DiskFull,
+            Self::Removed => Self::Removed,
             Self::ReadOnly => Self::ReadOnly,
             Self::InUse => Self::InUse,
             Self::Conflict => Self::Conflict,
             Self::UnknownOutcome => Self::UnknownOutcome,
+            Self::WentBack => Self::WentBack,
             Self::NodeTaken => Self::NodeTaken,
             Self::Damaged { detail } => Self::Damaged { detail: detail.clone() },
             Self::DurabilityOff { setting, found } => Self::DurabilityOff { setting, found: found.clone() },

@@ -9,6 +9,7 @@ use sluice_core::target::Traced;
 use sluice_core::{Actor, ApprovalId, CallId, Digest, HoldId, Span, Timestamp};
 
 use crate::ahead::Ahead;
+use crate::counters;
 use crate::desk::{Desk, Query};
 use crate::error::StoreError;
 use crate::seen;
@@ -16,7 +17,7 @@ use crate::sql::{Columns, Row, Tx, Val, Write, params};
 use crate::targets;
 
 macro_rules! columns {
-    ($($rest:literal),+ $(,)?) => {
+    ($($rest:expr),+ $(,)?) => {
         concat!(
             "SELECT h.id, h.call, h.session, h.agent, h.service, h.digest, h.class, h.tier, h.policy, h.object_key, ",
             "h.weight, h.delay, h.admitted_at, h.reverses, h.version, h.epoch, h.attempts, h.handle, c.action, ",
@@ -86,6 +87,10 @@ pub(crate) fn shift<T: Tx>(
         record(desk, &hold, from, by, why);
     }
     save(desk, &hold, before);
+    // From there nothing ever leaves. A denied write is given back where it is known what was denied.
+    if matches!(hold.state, HoldState::Cancelled { .. }) {
+        counters::give_back(desk, &hold);
+    }
     Ok(hold)
 }
 
@@ -126,7 +131,7 @@ pub(crate) fn record<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, from: &str, by:
 /// Binds a write to the state in which its objects are now. Only together with a new question about it.
 pub(crate) fn rebind<T: Tx>(desk: &mut Desk<'_, T>, hold: Hold, action: Action) -> Result<Hold, StoreError> {
     // SECURITY: the call itself never changes; only what it was found to act on does.
-    if action.call_digest() != hold.action.call_digest() {
+    if action.asked_digest() != hold.action.asked_digest() {
         return Err(StoreError::Impossible { table: "contents", detail: "a write bound to another call" });
     }
     seen::keep(&action);

@@ -12,12 +12,13 @@ use sluice_core::ids::MessageId;
 use sluice_core::recovery::{DatabaseFacts, Finding, LogFacts, Suspicion};
 use sluice_core::{Actor, NodeName};
 
-use crate::Store;
 use crate::audit::{LastCheckpoint, Logs, Page};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::outbox::{self, Message, Severity};
+use crate::postgres::{AcknowledgedState, ServerChange};
 use crate::sql::{Tx, params};
+use crate::{Engine, Store};
 
 const INSTANCE: &str = "SELECT id FROM instances WHERE one = 1";
 const FOUND: &str = "INSERT INTO instances (one, id, founded_at) VALUES (1, ?1, ?2) ON CONFLICT (one) DO NOTHING";
@@ -89,7 +90,7 @@ impl Query for Facts {
     }
 }
 
-async fn hash_at<T: Tx>(tx: &mut T, log: &NodeName, seq: u64) -> Result<Option<Hash>, StoreError> {
+pub(crate) async fn hash_at<T: Tx>(tx: &mut T, log: &NodeName, seq: u64) -> Result<Option<Hash>, StoreError> {
     let Some(row) = tx.rows(HASH_AT, &params![log, seq]).await?.into_iter().next() else { return Ok(None) };
     let mut row = row.of("audit_entries");
     let bytes = row.blob()?;
@@ -181,6 +182,10 @@ struct Suspect {
 
 impl UseCase for Suspect {
     type Out = bool;
+
+    fn is_about_loss(&self) -> bool {
+        true
+    }
 
     async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
         let (node, now) = (desk.node.clone(), desk.now);
@@ -277,7 +282,31 @@ impl Store {
         node: NodeName,
         logs: BTreeMap<NodeName, RememberedLog>,
     ) -> Result<DatabaseFacts, StoreError> {
-        self.ask(Facts { node, logs }).await
+        let facts = self.ask(Facts { node, logs }).await?;
+        if let Some(ground) = self.ground() {
+            facts.logs.iter().for_each(|(log, end)| ground.reached(log, Head { size: end.size, hash: end.hash }));
+        }
+        Ok(facts)
+    }
+
+    /// What a server lacks that it had acknowledged, until [`Store::suspect`] has put it on record. Meanwhile nothing else is
+    /// done and nothing is read.
+    #[must_use]
+    pub fn missing_ground(&self) -> Option<Vec<Finding>> {
+        self.ground()?.missing()
+    }
+
+    /// Another server that answers since this was last asked, and lacks nothing.
+    #[must_use]
+    pub fn take_server_change(&self) -> Option<ServerChange> {
+        self.ground()?.take_change()
+    }
+
+    fn ground(&self) -> Option<&AcknowledgedState> {
+        match self.engine.as_ref() {
+            Engine::Server { ground, .. } => Some(ground),
+            Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
+        }
     }
 
     /// What does not fit together between the last checkpoint of a log and its end, in words.

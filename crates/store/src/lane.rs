@@ -138,6 +138,15 @@ impl Store {
         self.over(Line::Status)
     }
 
+    /// Whether other nodes may use the same database and change it at any time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        match self.engine.as_ref() {
+            Engine::Server { .. } => true,
+            Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => false,
+        }
+    }
+
     fn over(&self, line: Line) -> Self {
         Self { node: self.node.clone(), engine: Arc::clone(&self.engine), line, last_alive: self.last_alive }
     }
@@ -149,7 +158,7 @@ impl Store {
             }
             Engine::ReadOnly(tx) => at_once(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner))),
             Engine::File(file) => file.read(line, |tx| at_once(query.run(tx))),
-            Engine::Server { ordinary, stop } => match line {
+            Engine::Server { ordinary, stop, .. } => match line {
                 Line::Ordinary => ordinary.read(line, query).await,
                 Line::Stop | Line::Status => stop.read(line, query).await,
             },
@@ -186,6 +195,14 @@ impl Store {
     /// # Errors
     /// When the log is damaged or cannot be read.
     pub async fn grown_log(&self, log: NodeName) -> Result<Grown, StoreError> {
-        self.ask(audit::Grow(log)).await
+        self.ask(audit::Grow { log, to: None }).await
+    }
+
+    /// The same log as it was when it had so many entries.
+    ///
+    /// # Errors
+    /// As [`Store::grown_log`].
+    pub async fn grown_log_to(&self, log: NodeName, size: u64) -> Result<Grown, StoreError> {
+        self.ask(audit::Grow { log, to: Some(size) }).await
     }
 }

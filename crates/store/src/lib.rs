@@ -14,7 +14,10 @@ mod allowances;
 mod answers;
 mod approvals;
 mod audit;
+pub mod backup;
 mod calls;
+mod client_writes;
+mod clock;
 mod connections;
 mod cosignatures;
 mod counters;
@@ -23,6 +26,8 @@ mod deliveries;
 mod desk;
 mod egress;
 mod error;
+mod examine;
+mod failures;
 mod findings;
 mod freezes;
 mod holds;
@@ -30,18 +35,25 @@ mod instance;
 mod lane;
 mod links;
 mod lists;
+mod local;
 mod migrate;
 mod mounts;
+mod nodes;
 mod observed;
 mod outbox;
+mod packed;
 mod people;
 mod policies;
 mod porter;
 mod postgres;
+mod proposals;
 mod proxies;
+mod proxy_days;
+mod proxy_facts;
 mod prune;
 mod questions;
 mod recent;
+mod record_search;
 mod recovery;
 mod refusals;
 mod release;
@@ -49,6 +61,7 @@ mod repeats;
 pub mod replica;
 mod requests;
 mod results;
+mod retention;
 mod rollbacks;
 mod seen;
 mod sessions;
@@ -66,10 +79,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::approval::Approval;
 use sluice_core::approval::allowance::{Allowance, Asker};
-use sluice_core::audit::note::Note;
-use sluice_core::audit::prove::Proof;
-use sluice_core::audit::{Head, Sealed};
-use sluice_core::batch::Window;
+use sluice_core::audit::Head;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
@@ -82,39 +92,50 @@ pub use answers::{Amended, Amendment, Joint};
 pub use approvals::{Card, Choice, Decided, Decision, Ruling};
 pub use audit::{Grown, Signed};
 pub use calls::{Closed, Ending};
-pub use connections::{Connection, ConnectionMove, Moved, NewConnection};
+pub use client_writes::{ClientWrite, ClientWriteState, KeepClientWrite, REPORTED_WITHIN};
+pub use clock::ClockRepair;
+pub use connections::{Connection, ConnectionMove, ForgottenContent, Moved, NewConnection};
 pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
 pub use deliveries::{Delivery, Habit};
-pub use egress::{EgressState, Heard, Take, Taken};
+pub use egress::{EgressState, Heard, Take, Taken, Unused};
 pub use error::StoreError;
+pub use examine::{ExaminedDatabase, examine_file, examine_server};
+pub use failures::AttemptFailure;
 pub use findings::{Finding, SealedContent};
 pub use freezes::{Brake, Freeze, Scope};
 pub use instance::RememberedLog;
 pub use lane::{Occupied, StopLane};
 pub use links::Link;
 pub use lists::{ApprovalFilter, HoldFilter};
+pub use local::{AgentActivity, AgentMessage, MESSAGES_WAITING, MessagePriority, NewAgentMessage};
+pub use local::{NewSchedule, SCHEDULES_OF_AGENT, Schedule, ScheduleRun, ScheduleState};
 pub use migrate::CURRENT as SCHEMA;
 pub use mounts::{Effects, MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
 pub use observed::{FoundObserved, Observed, ObservedCall};
-pub use outbox::{Message, Severity, Undelivered};
+pub use outbox::{Message, NOTICE, Severity, Undelivered};
 pub use people::{Cancelled, Ended, Settle, Timing, Word};
 pub use policies::PolicyRecord;
-pub use proxies::{ProxyTask, Standing, TaskEnd, TaskState};
+pub use postgres::{ServerChange, ServerIdentity, ServerReplication};
+pub use proposals::ProposedAnswer;
+pub use proxies::{NewTask, ProxyTask, Standing, TaskBegun, TaskEnd, TaskNotes, TaskSpent, TaskState};
+pub use proxy_days::ProxyDay;
 pub use questions::WriteContents;
-pub use recovery::{Abandoned, Evidence, Late, Resolve};
+pub use record_search::{FoundEntries, RecordFilter, RecordPlace, SessionRead, SessionReads};
+pub use recovery::{Abandoned, Doubt, Evidence, Late, Resolve};
 pub use refusals::{FoundRefusals, Refusals, RefusedCall};
-pub use release::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
+pub use release::{Arming, Before, ClaimItem, Claimed, Claims, DueWrite, Finish, Outcome, Recheck};
 pub use requests::{Filed, NewRequest, Received, Request};
+pub use retention::{Retained, RetentionPeriods, RetentionPlace};
 pub use rollbacks::Point;
 pub use sessions::{LONGEST_TASK, Session, SessionFilter, StatedTask, TaskSource};
-pub use state::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet};
+pub use state::{Item, LONGEST_VALUE, SNAPSHOTS_OF_AGENT, Shelf, Snapshot, SnapshotContent, StateChanged, StateSet};
 pub use targets::Observation;
 pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
 pub use written::{FileOrigin, WrittenFiles};
 
 use crate::desk::{Errand, Group, Pending, Query, UseCase};
 use crate::lane::Line;
-use crate::postgres::{Patience, Server, Time};
+use crate::postgres::{AcknowledgedState, Patience, Server, Time};
 use crate::sqlite::{SqliteFile, SqliteTx, at_once};
 
 /// The store of one node.
@@ -138,6 +159,7 @@ enum Engine {
     Server {
         ordinary: Server,
         stop: Server,
+        ground: Arc<AcknowledgedState>,
     },
 }
 
@@ -173,11 +195,40 @@ impl Store {
     /// # Errors
     /// When the file is damaged, foreign, newer than this release, in use, or on a disk that cannot keep a promise.
     pub fn open_file(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        let (mut file, mut tx) = SqliteFile::open(path)?;
+        let opened = SqliteFile::open(path)?;
+        opened.0.look_through()?;
+        Self::on_file(opened, node, clock)
+    }
+
+    /// As [`Store::open_file`], without a look at every page, which takes as long as the file is large. Whoever opens it
+    /// like this has it looked through ([`Store::look_through`]) before anything relies on it.
+    ///
+    /// # Errors
+    /// As [`Store::open_file`], except for damage that only shows in pages nobody has read yet.
+    pub fn open_file_unread(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::on_file(SqliteFile::open(path)?, node, clock)
+    }
+
+    fn on_file(
+        (mut file, mut tx): (SqliteFile, SqliteTx),
+        node: NodeName,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
         Ok(Self::on(node, Engine::File(Box::new(file)), last_alive))
+    }
+
+    /// Looks at every page of a SQLite file. A server looks after its own. It blocks.
+    ///
+    /// # Errors
+    /// When the file is damaged or cannot be read.
+    pub fn look_through(&self) -> Result<(), StoreError> {
+        match self.engine.as_ref() {
+            Engine::File(file) => file.look_through(),
+            Engine::Inline { .. } | Engine::ReadOnly(_) | Engine::Server { .. } => Ok(()),
+        }
     }
 
     /// Opens a SQLite file only to read it, whoever else has it open. Nothing can be changed through it.
@@ -220,13 +271,15 @@ impl Store {
 
     fn connect(url: &str, node: NodeName, time: Time) -> Result<Self, StoreError> {
         let (register, mut answer) = Pending::new(recovery::Register { node: node.clone() });
-        let ordinary = Server::open(url, node.clone(), time.clone(), Patience::Ordinary, register)?;
+        let ground = Arc::new(AcknowledgedState::default());
+        let with = (register as Box<_>, Arc::clone(&ground));
+        let ordinary = Server::open(url, node.clone(), time.clone(), Patience::Ordinary, with)?;
         let stopped = || StoreError::Unavailable("the writer stopped".into());
         let last_alive = answer.try_recv().map_err(|_| stopped())??;
         let log = lane::log_of(&node)?;
         let (register, _) = Pending::new(recovery::Register { node: log.clone() });
-        let stop = Server::open(url, log, time, Patience::Short, register)?;
-        Ok(Self::on(node, Engine::Server { ordinary, stop }, last_alive))
+        let stop = Server::open(url, log, time, Patience::Short, (register, Arc::clone(&ground)))?;
+        Ok(Self::on(node, Engine::Server { ordinary, stop, ground }, last_alive))
     }
 
     /// This node.
@@ -340,20 +393,37 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.due_except(now, limit, Vec::new()).await
+        self.ask(release::Due { now, limit }).await
     }
 
-    /// The same, without those of services that have to wait.
+    /// Writes that may be claimed now: the first `each` of every agent at every service, without those of services that
+    /// have to wait.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn due_except(
+    pub async fn due_by_agent(
         &self,
         now: Timestamp,
-        limit: u32,
+        (each, limit): (u32, u32),
         except: Vec<ServiceName>,
-    ) -> Result<Vec<Hold>, StoreError> {
-        self.ask(release::Due { now, limit, except }).await
+    ) -> Result<Vec<DueWrite>, StoreError> {
+        self.ask(release::DueByAgent { now, each, limit, except }).await
+    }
+
+    /// How many writes wait, due or not, by service and agent.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn waiting_writes(&self) -> Result<Vec<(ServiceName, AgentName, u64)>, StoreError> {
+        self.ask(release::WaitingWrites).await
+    }
+
+    /// Every write in doubt, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn doubts(&self, limit: u32) -> Result<Vec<Doubt>, StoreError> {
+        self.ask(recovery::Doubts { limit }).await
     }
 
     /// Claims due writes for this node.
@@ -498,93 +568,6 @@ impl Store {
     /// When there is none that still counts.
     pub async fn revoke(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
         self.submit(allowances::Revoke { id, by }).await
-    }
-
-    /// What an agent's batch window at a service holds.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn batch_used(
-        &self,
-        agent: AgentName,
-        service: &ServiceName,
-        window: &Window,
-        now: Timestamp,
-    ) -> Result<u32, StoreError> {
-        let (name, oldest) = (service.as_str().to_owned(), window.oldest_slot(now));
-        self.ask(counters::Used { kind: counters::BATCH, agent, name, oldest }).await
-    }
-
-    /// What an agent's rate window under a rule holds.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn rate_used(
-        &self,
-        agent: AgentName,
-        rule: &str,
-        window: &Window,
-        now: Timestamp,
-    ) -> Result<u32, StoreError> {
-        let (name, oldest) = (rule.to_owned(), window.oldest_slot(now));
-        self.ask(counters::Used { kind: counters::RATE, agent, name, oldest }).await
-    }
-
-    /// Every audit log, with its end.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn logs(&self) -> Result<Vec<(NodeName, Head)>, StoreError> {
-        self.ask(audit::Logs).await
-    }
-
-    /// Entries of an audit log from a place on.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn entries(&self, log: NodeName, from: u64, limit: u32) -> Result<Vec<Sealed>, StoreError> {
-        self.ask(audit::Page { log, from, limit }).await
-    }
-
-    /// Every signed checkpoint of a log, oldest first.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn checkpoints(&self, log: NodeName) -> Result<Vec<Signed>, StoreError> {
-        self.ask(audit::Checkpoints(log)).await
-    }
-
-    /// The newest signed checkpoint of a log. A signer starts from it.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn last_checkpoint(&self, log: NodeName) -> Result<Option<Signed>, StoreError> {
-        self.ask(audit::LastCheckpoint(log)).await
-    }
-
-    /// This node's log as it is now, with proof that it only grew since its last checkpoint.
-    ///
-    /// # Errors
-    /// When the log is damaged or cannot be read.
-    pub async fn grown(&self) -> Result<Grown, StoreError> {
-        self.ask(audit::Grow(self.node.clone())).await
-    }
-
-    /// Keeps a checkpoint that was signed. Only then may it be shown to anyone.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub async fn checkpointed(&self, grown: Grown, note: Note) -> Result<(), StoreError> {
-        let keep = audit::Keep { grown, note };
-        if keep.is_of(&self.node) { self.submit(keep).await } else { self.stop_lane().submit(keep).await }
-    }
-
-    /// The proof that an entry is in a log; nothing while no checkpoint covers it.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn prove(&self, log: NodeName, seq: u64) -> Result<Option<Proof>, StoreError> {
-        self.ask(audit::Prove { log, seq }).await
     }
 }
 

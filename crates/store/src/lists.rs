@@ -21,6 +21,7 @@ macro_rules! page {
             $which,
             " AND h.agent = COALESCE(?2, h.agent) AND h.service = COALESCE(?3, h.service) ",
             "AND (CAST(?4 AS BIGINT) = 0 OR h.session = ?5) AND (?6 = '' OR ?6 LIKE '%,' || h.state || ',%') ",
+            "AND (CAST(?10 AS BIGINT) = 0 OR h.state <> 'ready' OR h.attempts > 0) ",
             "AND (CAST(?8 AS BIGINT) = 0 OR h.ended_at >= CAST(?9 AS BIGINT)) ",
             $order
         )
@@ -40,6 +41,8 @@ pub struct HoldFilter {
     pub service: Option<ServiceName>,
     /// In one of these states, by word; none means any.
     pub states: Vec<&'static str>,
+    /// Of those that are `ready`, only the ones of which an attempt failed.
+    pub retrying_only: bool,
     /// Asked in this session.
     pub session: Option<SessionId>,
     /// Over, and not before then.
@@ -58,14 +61,15 @@ impl Query for Holds {
     type Out = Vec<Hold>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
-        let HoldFilter { agent, service, states, session, ended_since, newest_first } = &self.filter;
+        let HoldFilter { agent, service, states, retrying_only, session, ended_since, newest_first } = &self.filter;
         let (sql, end) = if *newest_first { (NEWEST_FIRST, u128::MAX) } else { (OLDEST_FIRST, 0) };
         let after = self.after.map_or(end, HoldId::bits);
         let words: String = states.iter().map(|word| format!(",{word},")).collect();
         let (agent, service) = (agent.as_ref(), service.as_ref());
         let (timed, since) = (u32::from(ended_since.is_some()), *ended_since);
-        let params =
+        let mut params =
             params![after, agent, service, u32::from(session.is_some()), *session, words, self.limit, timed, since];
+        params.push(u32::from(*retrying_only).into());
         tx.rows(sql, &params).await?.into_iter().map(holds::decode).collect()
     }
 }
@@ -109,8 +113,9 @@ impl Query for Approvals {
     }
 }
 
-const BY_STATE: &str = "SELECT state, COUNT(*) FROM holds WHERE state NOT IN \
-     ('done', 'cancelled', 'denied', 'expired', 'discarded', 'blocked') GROUP BY state ORDER BY state";
+const BY_STATE: &str = "SELECT CASE WHEN state = 'ready' AND attempts > 0 THEN 'retrying' ELSE state END, COUNT(*) \
+     FROM holds WHERE state NOT IN ('done', 'cancelled', 'denied', 'expired', 'discarded', 'blocked') \
+     GROUP BY 1 ORDER BY 1";
 
 /// How many writes are in which state, those that are over left out.
 struct ByState;

@@ -25,6 +25,9 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 11, sql: include_str!("../migrations/0011_brakes.sql") },
     Migration { version: 12, sql: include_str!("../migrations/0012_refused.sql") },
     Migration { version: 13, sql: include_str!("../migrations/0013_consent.sql") },
+    Migration { version: 14, sql: include_str!("../migrations/0014_operations.sql") },
+    Migration { version: 15, sql: include_str!("../migrations/0015_proxy_budgets.sql") },
+    Migration { version: 16, sql: include_str!("../migrations/0016_nodes.sql") },
 ];
 
 /// The schema this release writes.

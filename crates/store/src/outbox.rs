@@ -1,5 +1,7 @@
 //! Messages to people: written in the transaction of what they tell, delivered at least once.
 
+mod notices;
+
 use serde_json::Value;
 use sluice_core::Timestamp;
 use sluice_core::ids::MessageId;
@@ -8,6 +10,9 @@ use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::sql::{Row, Tx, Val, params};
+
+/// The topic of notices: calls that people are told about and not asked. They are delivered apart from the rest.
+pub const NOTICE: &str = "call.notify";
 
 /// How loudly a message is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +73,7 @@ pub struct Undelivered {
 const PUT: &str = "INSERT INTO outbox (id, topic, severity, body, created_at, due_at, attempts) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0) ON CONFLICT (id) DO NOTHING";
 const DUE: &str = "SELECT id, topic, severity, body, attempts, created_at FROM outbox \
-     WHERE sent_at IS NULL AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2";
+     WHERE sent_at IS NULL AND topic <> 'call.notify' AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2";
 const IS_PUT: &str = "SELECT id FROM outbox WHERE id = ?1";
 const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
@@ -93,7 +98,7 @@ pub(crate) async fn is_put<T: Tx>(desk: &mut Desk<'_, T>, id: MessageId) -> Resu
     Ok(desk.row(IS_PUT, params![id]).await?.is_some())
 }
 
-/// Messages whose time has come.
+/// Messages whose time has come, notices left out.
 pub(crate) struct Due {
     pub now: Timestamp,
     pub limit: u32,
@@ -135,7 +140,7 @@ fn decode(row: Row) -> Result<Undelivered, StoreError> {
 }
 
 impl Store {
-    /// Messages whose time has come.
+    /// Messages whose time has come, notices left out.
     ///
     /// # Errors
     /// When the database cannot be read.

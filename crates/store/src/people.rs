@@ -10,7 +10,6 @@ use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, Why, columns};
-use crate::release;
 use crate::rollbacks;
 use crate::sql::{Tx, Val, params};
 use crate::stops;
@@ -206,6 +205,9 @@ impl UseCase for Retime {
     }
 }
 
+/// Why a write is dead that a person gave up.
+const GIVEN_UP: &str = "execute.given_up";
+
 /// A person's word on a write that cannot go on without one.
 #[derive(Debug, Clone)]
 pub struct Settle {
@@ -260,8 +262,13 @@ impl UseCase for Settle {
             (Word::Happened { evidence }, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
                 holds::shift(desk, hold, [Move::Complete { receipt: evidence.clone(), at: now }], &why)
             }
-            (Word::Again, HoldState::NeedsHuman { .. }) => {
+            // Also before it was looked up: a service that cannot be reached would keep it in doubt for ever.
+            (Word::Again, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
                 stops::or_on(desk, hold, Move::ProveAbsent { not_before: now }, (stop, &why))
+            }
+            // The wait between two attempts ends here; the back-off goes on from this attempt.
+            (Word::Again, HoldState::Ready { .. }) if stop.is_none() && hold.next_attempt_at().is_some() => {
+                holds::shift(desk, hold, [Move::SendNow { now }], &why)
             }
             // What it was to be sent through is over.
             (Word::Again, _) if stop.is_some() => Err(StoreError::NotOffered),
@@ -270,7 +277,17 @@ impl UseCase for Settle {
             (Word::Happened { .. } | Word::Again, state) => {
                 Err(IllegalMove::NoEdge { from: state.word(), attempted: "be settled" }.into())
             }
-            (Word::GiveUp, HoldState::NeedsHuman { .. }) => release::bury(desk, hold, "execute.given_up", self.message),
+            // A person gave it up and needs not be told; the record names them.
+            (Word::GiveUp, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
+                let code = || GIVEN_UP.to_owned();
+                let asked = matches!(hold.state, HoldState::InDoubt { .. }).then(|| Move::AskHuman { code: code() });
+                let steps = asked.into_iter().chain([Move::GiveUp { code: code(), at: now }]);
+                holds::shift(desk, hold, steps, &Why::because(self.by.clone(), GIVEN_UP))
+            }
+            // What was never tried is cancelled, not given up.
+            (Word::GiveUp, HoldState::Ready { .. }) if hold.next_attempt_at().is_none() => {
+                Err(IllegalMove::NoEdge { from: hold.state.word(), attempted: "be given up" }.into())
+            }
             (Word::GiveUp, _) => {
                 if let Some(point) = point
                     && point.is_captured()

@@ -1,15 +1,16 @@
 //! The rules that were in force: kept so that every decision can be explained by the text that made it.
 //!
 //! Takes each coming into force; gives texts by version, and the history. Promise: rules that come back are a new line
-//! of the history, and the old one stays.
+//! of the history, and the old one stays; a text is kept once, until it was out of force for as long as it is kept, and
+//! never goes while a node works by it.
 
 use sluice_core::audit::Fact;
-use sluice_core::{Actor, Timestamp};
+use sluice_core::{Actor, Span, Timestamp};
 
 use crate::Store;
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{Row, Tx, Val, params};
 
 const KEEP: &str = "INSERT INTO policies (version, sources, loaded_by, loaded_at) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (version) DO UPDATE SET loaded_by = excluded.loaded_by, loaded_at = excluded.loaded_at";
@@ -18,6 +19,17 @@ const ACTIVATED: &str = "INSERT INTO policy_activations (node, number, version, 
      (SELECT COALESCE(MAX(number), 0) + 1 FROM policy_activations WHERE node = ?1), ?2, ?3, ?4)";
 const HISTORY: &str = "SELECT a.version, p.sources, a.loaded_by, a.loaded_at FROM policy_activations a \
      JOIN policies p ON p.version = a.version ORDER BY a.loaded_at DESC, a.number DESC LIMIT ?1";
+
+/// Lines of the history that were followed by another of the same node before `?1`: out of force since then.
+const REPLACED: &str = "SELECT a.node, a.number FROM policy_activations a \
+     JOIN policy_activations b ON b.node = a.node AND b.number = a.number + 1 \
+     WHERE b.loaded_at <= ?1 ORDER BY a.node, a.number LIMIT ?2";
+const FORGET_LINE: &str = "DELETE FROM policy_activations WHERE node = ?1 AND number = ?2";
+/// Texts that no line of the history names any more.
+const UNUSED: &str = "SELECT p.version FROM policies p LEFT JOIN policy_activations a ON a.version = p.version \
+     WHERE a.version IS NULL AND p.loaded_at <= ?1 LIMIT ?2";
+/// A text that came back meanwhile was loaded later and stays.
+const FORGET_TEXT: &str = "DELETE FROM policies WHERE version = ?1 AND loaded_at <= ?2";
 
 /// One set of policy files as it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +61,51 @@ impl UseCase for InForce {
         fact.policy = Some(self.version.clone());
         desk.record(fact);
         Ok(())
+    }
+}
+
+/// Lines of the history and texts that may go.
+struct Outdated {
+    before: Timestamp,
+    limit: u32,
+}
+
+impl Query for Outdated {
+    type Out = (Vec<Row>, Vec<Row>);
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let lines = tx.rows(REPLACED, &params![self.before, self.limit]).await?;
+        Ok((lines, tx.rows(UNUSED, &params![self.before, self.limit]).await?))
+    }
+}
+
+/// Forgets what has been out of force for longer than it is kept.
+struct ForgetOutdated {
+    now: Timestamp,
+    kept: Span,
+    limit: u32,
+}
+
+impl UseCase for ForgetOutdated {
+    type Out = u64;
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
+        // A caller with a clock that is ahead forgets nothing early.
+        let before = self.now.min(desk.now) - self.kept;
+        let (lines, texts) = Outdated { before, limit: self.limit }.run(desk.tx()).await?;
+        let (lines_gone, texts_gone) = (lines.len(), texts.len());
+        for line in lines {
+            desk.write(FORGET_LINE, line.0);
+        }
+        for text in texts {
+            let mut key = text.0;
+            key.push(Val::from(before));
+            desk.write(FORGET_TEXT, key);
+        }
+        let gone = lines_gone.saturating_add(texts_gone) as u64;
+        if gone > 0 {
+            let fact = Fact::new("store.pruned", desk.actor());
+            desk.record(fact.with("policy_activations", lines_gone).with("policies", texts_gone));
+        }
+        Ok(gone)
     }
 }
 
@@ -86,6 +143,19 @@ impl Store {
     /// When that cannot be recorded.
     pub async fn policy_loaded(&self, version: String, sources: String, by: Actor) -> Result<(), StoreError> {
         self.submit(InForce { version, sources, by }).await
+    }
+
+    /// Forgets rules that were out of force on every node for longer than `kept`, and the lines of the history about them:
+    /// at most so many of each. Gives how many rows went.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub async fn forget_policies(&self, now: Timestamp, kept: Span, limit: u32) -> Result<u64, StoreError> {
+        let (lines, texts) = self.ask(Outdated { before: now - kept, limit }).await?;
+        if lines.is_empty() && texts.is_empty() {
+            return Ok(0);
+        }
+        self.submit(ForgetOutdated { now, kept, limit }).await
     }
 
     /// The rules of one version.

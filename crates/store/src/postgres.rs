@@ -5,6 +5,10 @@
 //! acknowledged work is refused at the start; when the connection breaks around COMMIT, the node's
 //! own row says whether it happened before anything else is done.
 
+mod durability;
+mod examining;
+mod ground;
+mod keeper;
 mod many;
 mod reading;
 mod wire;
@@ -14,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all, join3, try_join_all};
+use futures_util::future::{join, join3, try_join_all};
+use sluice_core::audit::Head;
 use sluice_core::{Clock, NodeName, Timestamp};
 use tokio::sync::mpsc;
 use tokio_postgres::types::Type;
@@ -24,18 +29,19 @@ use crate::ahead::{Ahead, Foresight};
 use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::migrate;
-use crate::porter::Porter;
 use crate::sql::{self, Row, Text, Tx, Val, Write, params};
+use keeper::ConnectionKeeper;
 use many::Touches;
-use reading::{Reading, read_on};
+use reading::Reading;
 use wire::{Asking, Making, decode, fault, make_all};
+
+pub use examining::ServerReplication;
+pub(crate) use examining::{drop_tables, examine, has_tables};
+pub(crate) use ground::AcknowledgedState;
+pub use ground::{ServerChange, ServerIdentity};
 
 /// Most errands that share one commit.
 const GROUP: usize = 256;
-/// How often a group is tried again after another node got in its way.
-const TRIES: u32 = 5;
-/// How often a lost connection is opened again before the caller is told.
-const RECONNECTS: u32 = 20;
 /// Serialises migrations of nodes that start together.
 const MIGRATION_LOCK: i64 = 0x536c_7569;
 
@@ -104,19 +110,6 @@ impl PgTx {
             spent: Vec::new(),
             foresight: Foresight::default(),
         })
-    }
-
-    /// Refuses a server that may lose what it has acknowledged.
-    async fn demand_durability(&self) -> Result<(), StoreError> {
-        for (setting, question) in [
-            ("fsync", "SHOW fsync"),
-            ("full_page_writes", "SHOW full_page_writes"),
-            ("synchronous_commit", "SHOW synchronous_commit"),
-        ] {
-            let row = self.client.query_one(question, &[]).await.map_err(fault)?;
-            judge(setting, row.try_get(0).map_err(fault)?)?;
-        }
-        Ok(())
     }
 
     async fn wait_like(&self, patience: Patience) -> Result<(), StoreError> {
@@ -219,11 +212,9 @@ impl PgTx {
 
     async fn commit_group(
         &mut self,
-        node: &NodeName,
-        time: &Time,
-        epoch: u64,
+        Terms { node, time, epoch, last }: Terms<'_>,
         errands: &mut [Box<dyn Errand<Self>>],
-    ) -> Result<(), GroupFault> {
+    ) -> Result<CommitPosition, GroupFault> {
         self.unsent.clear();
         self.spent.clear();
         self.foresight.clear();
@@ -240,12 +231,16 @@ impl PgTx {
         let (begun, row, now) =
             join3(self.client.batch_execute("BEGIN"), self.client.query(&open, &[&name]), asked).await;
         let row = match (begun, row) {
-            (Ok(()), Ok(rows)) => rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" }),
+            (Ok(()), Ok(rows)) => rows.into_iter().next().ok_or(StoreError::WentBack),
             (Err(error), _) | (_, Err(error)) => Err(fault(error)),
         };
         let opened = match row.and_then(decode).and_then(NodeRow::read) {
-            Ok(opened) if opened.epoch == epoch => opened,
-            Ok(_) => return self.abandon(StoreError::NodeTaken).await,
+            Ok(opened) if opened.epoch > epoch => return self.abandon(StoreError::NodeTaken).await,
+            // The row is locked: nobody but this node moves it, so it is where the last commit left it.
+            Ok(opened) if opened.epoch < epoch || last.is_some_and(|last| !last.fits(&opened)) => {
+                return self.abandon(StoreError::WentBack).await;
+            }
+            Ok(opened) => opened,
             Err(error) => return self.abandon(error).await,
         };
         let now = match now {
@@ -267,11 +262,12 @@ impl PgTx {
         if let Err(error) = self.flush().await {
             return self.abandon(error).await;
         }
+        let position = CommitPosition { commits: opened.commits + 1, head: group.head };
         match self.client.batch_execute("COMMIT").await {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(position),
             Err(error) => Err(match fault(error) {
                 // A server that goes away may say so after it has committed.
-                StoreError::Unavailable(_) => GroupFault::Around { commits: opened.commits + 1 },
+                StoreError::Unavailable(_) => GroupFault::Around { position },
                 refused => GroupFault::Before(refused),
             }),
         }
@@ -312,7 +308,7 @@ impl PgTx {
         Ok(())
     }
 
-    async fn abandon(&mut self, error: StoreError) -> Result<(), GroupFault> {
+    async fn abandon(&mut self, error: StoreError) -> Result<CommitPosition, GroupFault> {
         self.unsent.clear();
         self.foresight.clear();
         drop(self.client.batch_execute("ROLLBACK").await);
@@ -337,15 +333,50 @@ fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> R
 }
 
 const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-const COMMITS: &str = "SELECT epoch, commits FROM nodes WHERE node = ?1 /*lock*/";
-const BACKEND: &str = "SELECT CAST(pg_backend_pid() AS BIGINT)";
 
 /// Why a group failed, as far as that can be known.
 enum GroupFault {
     /// Before COMMIT: nothing happened.
     Before(StoreError),
-    /// COMMIT was sent and no answer came: it happened if the node's row counts this many commits.
-    Around { commits: u64 },
+    /// COMMIT was sent and no answer came: it happened if the node's row counts that many commits.
+    Around { position: CommitPosition },
+}
+
+/// How far a node has come: the commits of its row and the end of its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CommitPosition {
+    commits: u64,
+    head: Head,
+}
+
+/// Where the next group has to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LastCommit {
+    /// Acknowledged by the server.
+    known: CommitPosition,
+    /// Sent to the server, which never answered.
+    perhaps: Option<CommitPosition>,
+}
+
+impl LastCommit {
+    /// One more commit, whose outcome is not known.
+    fn or(self, perhaps: CommitPosition) -> Self {
+        Self { perhaps: Some(perhaps), ..self }
+    }
+
+    fn fits(self, found: &NodeRow) -> bool {
+        let found = CommitPosition { commits: found.commits, head: found.head };
+        found == self.known || Some(found) == self.perhaps
+    }
+}
+
+/// Under which terms a group is committed.
+struct Terms<'a> {
+    node: &'a NodeName,
+    time: &'a Time,
+    epoch: u64,
+    /// Where the last group ended; nothing before the first.
+    last: Option<LastCommit>,
 }
 
 impl Tx for PgTx {
@@ -379,15 +410,6 @@ impl Tx for PgTx {
     }
 }
 
-/// Whether a setting lets the server keep what it acknowledges. Its default does not matter for
-/// `synchronous_commit`, which every session of ours sets; what is read back does.
-fn judge(setting: &'static str, found: String) -> Result<(), StoreError> {
-    match (setting, found.as_str()) {
-        ("fsync" | "full_page_writes", "on") | ("synchronous_commit", "on" | "remote_apply") => Ok(()),
-        _ => Err(StoreError::DurabilityOff { setting, found }),
-    }
-}
-
 impl Server {
     /// Connects, checks the server, brings the schema up to date. `prepare` runs once, before the writer starts.
     pub fn open(
@@ -395,14 +417,16 @@ impl Server {
         node: NodeName,
         time: Time,
         patience: Patience,
-        register: Box<dyn Errand<PgTx> + Send>,
+        (register, ground): (Box<dyn Errand<PgTx> + Send>, Arc<AcknowledgedState>),
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
         // Connected when first asked: only the stop lane is asked how things stand.
         let (reads, readings) = (0..2).map(|_| mpsc::channel(4 * GROUP)).unzip();
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
-        let keeper = Keeper { url: url.to_owned(), node, time, patience, epoch: 0, backend: Arc::clone(&backend) };
+        let (url, backend_of) = (url.to_owned(), Arc::clone(&backend));
+        let keeper =
+            ConnectionKeeper { url, node, time, patience, backend: backend_of, ground, epoch: 0, last: None, round: 0 };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || keeper.live(register, errands, readings, ready))
@@ -429,183 +453,6 @@ impl Drop for Server {
         self.reads.clear();
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
-        }
-    }
-}
-
-/// The thread that keeps a node's connections.
-struct Keeper {
-    url: String,
-    node: NodeName,
-    time: Time,
-    patience: Patience,
-    epoch: u64,
-    backend: Arc<Mutex<Option<i32>>>,
-}
-
-impl Keeper {
-    fn live(
-        mut self,
-        register: Box<dyn Errand<PgTx> + Send>,
-        errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>,
-        readings: Vec<mpsc::Receiver<Box<dyn Reading>>>,
-        ready: std::sync::mpsc::SyncSender<Result<(), StoreError>>,
-    ) {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(ready.send(Err(StoreError::Unavailable(Box::new(error))))),
-        };
-        runtime.block_on(async move {
-            let tx = match self.start(register).await {
-                Ok(tx) => tx,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-            drop(ready.send(Ok(())));
-            let (url, patience) = (self.url.clone(), self.patience);
-            let reading = join_all(readings.into_iter().map(|readings| read_on(url.clone(), patience, readings)));
-            join(self.write_on(tx, errands), reading).await;
-        });
-    }
-
-    /// First connection: checks, schema, and this node's row with a new epoch.
-    async fn start(&mut self, mut register: Box<dyn Errand<PgTx> + Send>) -> Result<PgTx, StoreError> {
-        let mut tx = PgTx::connect(&self.url).await?;
-        tx.demand_durability().await?;
-        tx.wait_like(self.patience).await?;
-        tx.migrate().await?;
-        let now = tx.now(&self.time).await?;
-        // The row may not exist yet, so this one errand runs outside a group.
-        tx.client.batch_execute("BEGIN").await.map_err(fault)?;
-        let mut group =
-            Group { now, log: self.node.clone(), life: 0, head: sluice_core::audit::Head::genesis(&self.node) };
-        register.run(&mut tx, &mut group).await?;
-        tx.flush().await?;
-        tx.client.batch_execute("COMMIT").await.map_err(fault)?;
-        register.deliver(None);
-        self.epoch = self.read_epoch(&mut tx).await?;
-        self.note_backend(&mut tx).await?;
-        Ok(tx)
-    }
-
-    async fn read_epoch(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
-        let rows = tx.rows("SELECT epoch FROM nodes WHERE node = ?1", &params![&self.node]).await?;
-        rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes").count()
-    }
-
-    async fn note_backend(&self, tx: &mut PgTx) -> Result<(), StoreError> {
-        let row = tx.rows(BACKEND, &[]).await?.into_iter().next();
-        let pid = row.ok_or(StoreError::NotFound { what: "backend" })?.of("backend").count().ok();
-        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = pid;
-        Ok(())
-    }
-
-    async fn write_on(&self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>) {
-        let porter = Porter::new();
-        while let Some(first) = errands.recv().await {
-            let mut group = vec![first];
-            while group.len() < GROUP
-                && let Ok(next) = errands.try_recv()
-            {
-                group.push(next);
-            }
-            group.sort_by(|one, other| one.turn().cmp(&other.turn()));
-            match self.commit(&mut tx, &mut group).await {
-                Ok(()) => porter.carry(group, std::mem::take(&mut tx.spent)),
-                Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
-                    group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
-                }
-                // Nobody is there: asking for each of them alone would only have the last wait for all.
-                Err(fault) if tx.client.is_closed() => {
-                    group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
-                }
-                // One of them does not fit; the others must not suffer for it.
-                Err(_) => {
-                    for errand in group {
-                        let mut alone = [errand];
-                        let fault = self.commit(&mut tx, &mut alone).await.err();
-                        let [errand] = alone;
-                        errand.deliver(fault.as_ref());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Commits a group, through lost connections and other nodes' locks.
-    async fn commit(&self, tx: &mut PgTx, group: &mut [Box<dyn Errand<PgTx>>]) -> Result<(), StoreError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match tx.commit_group(&self.node, &self.time, self.epoch, group).await {
-                Ok(()) => return Ok(()),
-                Err(GroupFault::Around { commits }) => {
-                    self.reconnect(tx).await.map_err(|_| StoreError::UnknownOutcome)?;
-                    match self.commits(tx).await {
-                        Ok(counted) if counted == commits => return Ok(()),
-                        Ok(counted) if counted + 1 == commits => {}
-                        Ok(_) => return Err(StoreError::NodeTaken),
-                        Err(_) => return Err(StoreError::UnknownOutcome),
-                    }
-                }
-                Err(GroupFault::Before(StoreError::Unavailable(_))) => self.reconnect(tx).await?,
-                Err(GroupFault::Before(StoreError::Conflict)) if group.len() == 1 && tries < TRIES => {}
-                Err(GroupFault::Before(error)) => return Err(error),
-            }
-            if tries >= RECONNECTS {
-                return Err(StoreError::Unavailable("the connection keeps breaking".into()));
-            }
-        }
-    }
-
-    /// How many commits the server counts for us. Waits for our old connection's transaction to
-    /// end, because that one holds the lock on the row.
-    async fn commits(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
-        let rows = tx.rows(COMMITS, &params![&self.node]).await?;
-        let mut row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes");
-        // Another gateway under our name counts its commits in the same row.
-        if row.count::<u64>()? != self.epoch {
-            return Err(StoreError::UnknownOutcome);
-        }
-        row.count()
-    }
-
-    async fn reconnect(&self, tx: &mut PgTx) -> Result<(), StoreError> {
-        let mut last = StoreError::Unavailable("not tried".into());
-        for attempt in 0..RECONNECTS {
-            match PgTx::connect(&self.url).await {
-                Ok(fresh) => {
-                    fresh.demand_durability().await?;
-                    fresh.wait_like(self.patience).await?;
-                    *tx = fresh;
-                    return self.note_backend(tx).await;
-                }
-                Err(error) => last = error,
-            }
-            let pause = Duration::from_millis(50 << attempt.min(5));
-            #[expect(clippy::disallowed_methods, reason = "the pause between two tries to reach a server")]
-            tokio::time::sleep(pause).await;
-        }
-        Err(last)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_may_forget_what_it_acknowledged_is_refused() {
-        let verdict = |setting, found: &str| judge(setting, found.to_owned()).map_err(|error| error.code());
-        for good in ["on", "remote_apply"] {
-            assert_eq!(verdict("synchronous_commit", good), Ok(()));
-        }
-        for weak in ["off", "local", "remote_write", ""] {
-            assert_eq!(verdict("synchronous_commit", weak), Err("store.durability_off"));
-        }
-        for setting in ["fsync", "full_page_writes"] {
-            assert_eq!(verdict(setting, "on"), Ok(()));
-            assert_eq!(verdict(setting, "off"), Err("store.durability_off"));
-            assert_eq!(verdict(setting, "remote_apply"), Err("store.durability_off"));
         }
     }
 }

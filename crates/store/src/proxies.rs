@@ -1,11 +1,13 @@
 //! Tasks of security proxies: how each began and ended, and which proxies wait for a person.
 //!
 //! Promise: a task has exactly one end, and it stays visible; what the end means for the next task (wait,
-//! quarantine) is written in the same transaction, with the freeze and the alert that go with it.
+//! quarantine) is written in the same transaction, with the freeze and the alert that go with it. What a task may use of
+//! the day's budget is reserved when it begins and settled when it ends, in those transactions.
 
 use sluice_core::audit::Fact;
 use sluice_core::crash::{CrashReport, NextStep, Urgency};
 use sluice_core::ids::{JobId, MessageId};
+use sluice_core::proxy::{Amount, BudgetLimit, ProxyUsage, day_of};
 use sluice_core::{Actor, AgentName, NodeName, ServiceName, Timestamp};
 
 use crate::Store;
@@ -13,13 +15,14 @@ use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::freezes::{self, Scope};
 use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::proxy_days::{self, Days};
+use crate::sql::{Columns, Row, Tx, params};
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, proxy, operation, agent, node, started_at, ended_at, state, requests, report \
-             FROM proxy_tasks ",
+            "SELECT id, proxy, operation, agent, node, started_at, ended_at, state, requests, report, \
+             day, held_requests, held_bytes, held_millis, held_cost FROM proxy_tasks ",
             $rest
         )
     };
@@ -30,8 +33,11 @@ const PAGE: &str = select!("WHERE proxy = ?1 AND id < ?2 ORDER BY id DESC LIMIT 
 const CRASHES: &str = select!("WHERE proxy = ?1 AND id < ?2 AND report IS NOT NULL ORDER BY id DESC LIMIT ?3");
 const LEFT: &str = select!("WHERE node = ?1 AND state = 'running' ORDER BY id /*lock*/");
 const BEGIN: &str = "INSERT INTO proxy_tasks \
-     (id, proxy, operation, agent, node, started_at, state, requests) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', 0)";
-const END: &str = "UPDATE proxy_tasks SET ended_at = ?2, state = ?3, requests = ?4, report = ?5 WHERE id = ?1";
+     (id, proxy, operation, agent, node, started_at, state, requests, day, held_requests, held_bytes, held_millis, held_cost) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', 0, ?7, ?8, ?9, ?10, ?11)";
+const END: &str = "UPDATE proxy_tasks SET ended_at = ?2, state = ?3, requests = ?4, report = ?5, failed = ?6, refused = ?7, \
+     answer_bytes = ?8, findings = ?9, proposals_refused = ?10 WHERE id = ?1";
+const COUNT: &str = "UPDATE proxy_tasks SET requests = requests + 1 WHERE id = ?1 AND state = 'running'";
 const STANDING: &str = "SELECT proxy, state, crash, reason, since FROM proxy_standing WHERE proxy = ?1 /*lock*/";
 const STANDINGS: &str = "SELECT proxy, state, crash, reason, since FROM proxy_standing ORDER BY proxy";
 const STAND: &str = "INSERT INTO proxy_standing (proxy, state, crash, reason, since) VALUES (?1, ?2, ?3, ?4, ?5) \
@@ -90,6 +96,64 @@ pub struct ProxyTask {
     pub requests: u64,
     /// How it died.
     pub report: Option<CrashReport>,
+    /// The UTC day it is counted on, and what was reserved for it.
+    pub reserved: Option<(i64, ProxyUsage)>,
+}
+
+/// A task that is to begin.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// Its id.
+    pub id: JobId,
+    /// The proxy it is one of.
+    pub proxy: String,
+    /// What it is to do.
+    pub operation: String,
+    /// For whom.
+    pub agent: AgentName,
+    /// The most it can use.
+    pub estimate: ProxyUsage,
+    /// What all tasks of a day may use.
+    pub limits: ProxyUsage,
+    /// The id of the message to people, if its refusal is one.
+    pub message: MessageId,
+}
+
+/// Whether a task began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskBegun {
+    /// It did, and what it may use is reserved.
+    Begun,
+    /// It did not: a person has to look first.
+    Stands(Standing),
+    /// It did not: the budget of the day does not hold another task.
+    OverBudget(BudgetLimit),
+}
+
+/// What a task really used.
+#[derive(Debug, Clone)]
+pub struct TaskSpent {
+    /// What it used; never less than what happened.
+    pub used: ProxyUsage,
+    /// What all tasks of a day may use, to tell people how much is left.
+    pub limits: ProxyUsage,
+    /// The id of the message to people, if there is to be one.
+    pub message: MessageId,
+}
+
+/// What a review wants to know of a task.
+#[derive(Debug, Clone, Default)]
+pub struct TaskNotes {
+    /// Why its caller was given nothing, as a code.
+    pub failed: Option<String>,
+    /// Why its request was refused on the way out, as a code.
+    pub refused: Option<String>,
+    /// How large the answer was, if there was one.
+    pub answer_bytes: Option<u64>,
+    /// What the stages found in the answer.
+    pub findings: u64,
+    /// What it proposed to keep and may not.
+    pub proposals_refused: u64,
 }
 
 /// Why a proxy does not run.
@@ -116,32 +180,43 @@ pub struct TaskEnd {
     pub requests: u64,
     /// The crash, what follows, and the id of the message to people if there is to be one.
     pub crash: Option<(CrashReport, NextStep, MessageId)>,
+    /// What it used. Without it all that was reserved counts as used.
+    pub spent: Option<TaskSpent>,
+    /// What a review wants to know of it.
+    pub notes: TaskNotes,
 }
 
-struct Begin {
-    id: JobId,
-    proxy: String,
-    operation: String,
-    agent: AgentName,
+impl TaskEnd {
+    /// An end without a crash, of which nothing else is known.
+    #[must_use]
+    pub fn of(state: TaskState, requests: u64) -> Self {
+        Self { state, requests, crash: None, spent: None, notes: TaskNotes::default() }
+    }
 }
 
-impl UseCase for Begin {
-    type Out = Option<Standing>;
+impl UseCase for NewTask {
+    type Out = TaskBegun;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Standing>, StoreError> {
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<TaskBegun, StoreError> {
         if let Some(row) = desk.row(STANDING, params![self.proxy.as_str()]).await? {
-            return standing(row).map(Some);
+            return standing(row).map(TaskBegun::Stands);
         }
         // Each life of a task begins here, also that of one that is started again: none begins while it is frozen.
         if let Scope::Service(service) = scope(&self.proxy)? {
             freezes::refuse_if_frozen(desk, &self.agent, &service).await?;
         }
-        let (now, node) = (desk.now, desk.node);
-        let Self { id, proxy, operation, agent } = self;
-        desk.write_one(BEGIN, params![*id, proxy.as_str(), operation.as_str(), agent, node, now]);
+        let (now, node, day) = (desk.now, desk.node, day_of(desk.now));
+        if let Some(limit) = proxy_days::reserve(desk, self).await? {
+            return Ok(TaskBegun::OverBudget(limit));
+        }
+        let Self { id, proxy, operation, agent, estimate, .. } = self;
+        let ProxyUsage { requests, bytes, millis, cost } = *estimate;
+        let mut row = params![*id, proxy.as_str(), operation.as_str(), agent, node, now, day];
+        row.extend(params![requests, bytes, millis, cost.as_micros()]);
+        desk.write_one(BEGIN, row);
         let fact = Fact::new("proxy.started", Actor::Agent(agent.clone())).with("task", id);
         desk.record(fact.with("proxy", proxy).with("operation", operation));
-        Ok(None)
+        Ok(TaskBegun::Begun)
     }
 }
 
@@ -159,15 +234,23 @@ impl UseCase for Finish {
         if task.state != TaskState::Running {
             return Err(StoreError::Conflict);
         }
-        end(desk, &task, &self.end)
+        let mut days = Days::of(desk, std::slice::from_ref(&task)).await?;
+        end(desk, &task, &self.end, &mut days)?;
+        days.save(desk);
+        Ok(())
     }
 }
 
-fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd) -> Result<(), StoreError> {
+fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd, days: &mut Days) -> Result<(), StoreError> {
     let (now, actor) = (desk.now, desk.actor());
+    days.settle(desk, task, end.spent.as_ref());
     let report = end.crash.as_ref().map(|(report, ..)| serde_json::to_string(report));
     let report = report.transpose().map_err(|_| impossible("a report that cannot be written"))?;
-    desk.write_one(END, params![task.id, now, end.state.as_str(), end.requests, report.as_deref()]);
+    let notes = &end.notes;
+    let mut row = params![task.id, now, end.state.as_str(), end.requests, report.as_deref()];
+    row.extend(params![notes.failed.as_deref(), notes.refused.as_deref(), notes.answer_bytes]);
+    row.extend(params![notes.findings, notes.proposals_refused]);
+    desk.write_one(END, row);
     let mut fact = Fact::new("proxy.ended", actor.clone()).with("task", task.id).with("proxy", &task.proxy);
     fact = fact.with("state", end.state.as_str()).with("requests", end.requests);
     let Some((report, next, message)) = &end.crash else {
@@ -195,6 +278,18 @@ fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd) -> Result
     });
     outbox::put(desk, &Message { id: *message, topic: "proxy.crashed".into(), severity, body });
     Ok(())
+}
+
+/// A request of a task is about to leave.
+struct CountRequest(JobId);
+
+impl UseCase for CountRequest {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        desk.write_one(COUNT, params![self.0]);
+        Ok(())
+    }
 }
 
 struct SetAside {
@@ -288,9 +383,11 @@ impl UseCase for LeftOpen {
         let node = desk.node;
         let left: Vec<ProxyTask> =
             desk.rows(LEFT, params![node]).await?.into_iter().map(decode).collect::<Result<_, _>>()?;
+        let mut days = Days::of(desk, &left).await?;
         for task in &left {
-            end(desk, task, &(self.end)(task))?;
+            end(desk, task, &(self.end)(task), &mut days)?;
         }
+        days.save(desk);
         Ok(left)
     }
 }
@@ -342,7 +439,17 @@ fn decode(row: Row) -> Result<ProxyTask, StoreError> {
     let requests = row.count()?;
     let report = row.maybe_text()?.map(|text| serde_json::from_str(&text)).transpose();
     let report = report.map_err(|_| row.impossible("a report that is none"))?;
-    Ok(ProxyTask { id, proxy, operation, agent, node, started_at, ended_at, state, requests, report })
+    let reserved = match row.maybe_int()? {
+        Some(day) => Some((day, usage(&mut row)?)),
+        None => None,
+    };
+    Ok(ProxyTask { id, proxy, operation, agent, node, started_at, ended_at, state, requests, report, reserved })
+}
+
+/// The next four columns: requests, bytes, milliseconds and cost.
+pub(crate) fn usage(row: &mut Columns) -> Result<ProxyUsage, StoreError> {
+    let (requests, bytes, millis) = (row.count()?, row.count()?, row.count()?);
+    Ok(ProxyUsage { requests, bytes, millis, cost: Amount::from_micros(row.count()?) })
 }
 
 fn standing(row: Row) -> Result<Standing, StoreError> {
@@ -352,18 +459,21 @@ fn standing(row: Row) -> Result<Standing, StoreError> {
 }
 
 impl Store {
-    /// Begins a task. Gives what stands against it, if anything does; then nothing began.
+    /// Begins a task, and reserves what it may use of the day. Gives what stands against it, if anything does; then nothing
+    /// began.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn begin_task(
-        &self,
-        id: JobId,
-        proxy: &str,
-        operation: &str,
-        agent: AgentName,
-    ) -> Result<Option<Standing>, StoreError> {
-        self.submit(Begin { id, proxy: proxy.into(), operation: operation.into(), agent }).await
+    pub async fn begin_task(&self, task: NewTask) -> Result<TaskBegun, StoreError> {
+        self.submit(task).await
+    }
+
+    /// Counts a request of a task, before it leaves.
+    ///
+    /// # Errors
+    /// When it cannot be counted: then it must not leave.
+    pub async fn count_task_request(&self, id: JobId) -> Result<(), StoreError> {
+        self.submit(CountRequest(id)).await
     }
 
     /// Ends a task, with everything that follows from it.

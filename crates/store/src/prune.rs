@@ -26,7 +26,7 @@ struct Kind {
     kept: Span,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 15] = [
     Kind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
@@ -43,6 +43,12 @@ const KINDS: [Kind; 11] = [
         name: "counters",
         find: "SELECT kind, agent, name, slot FROM counters WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM counters WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot = ?4 AND until <= ?5"],
+        kept: NONE,
+    },
+    Kind {
+        name: "proxy_days",
+        find: "SELECT proxy, day FROM proxy_days WHERE until <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM proxy_days WHERE proxy = ?1 AND day = ?2 AND until <= ?3"],
         kept: NONE,
     },
     Kind {
@@ -76,10 +82,28 @@ const KINDS: [Kind; 11] = [
         kept: NONE,
     },
     Kind {
+        name: "hold_failures",
+        find: "SELECT hold FROM hold_failures WHERE failed_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM hold_failures WHERE hold = ?1 AND failed_at <= ?2"],
+        kept: KEPT,
+    },
+    Kind {
         name: "observations",
         find: "SELECT session, id FROM observations WHERE seen_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM observations WHERE session = ?1 AND id = ?2 AND seen_at <= ?3"],
         kept: crate::targets::REMEMBERED,
+    },
+    Kind {
+        name: "agent_messages",
+        find: "SELECT recipient, id FROM agent_messages WHERE until <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM agent_messages WHERE recipient = ?1 AND id = ?2 AND until <= ?3"],
+        kept: NONE,
+    },
+    Kind {
+        name: "schedules",
+        find: "SELECT id FROM schedules WHERE state <> 'active' AND COALESCE(last_at, created_at) <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM schedules WHERE id = ?1 AND state <> 'active' AND COALESCE(last_at, created_at) <= ?2"],
+        kept: KEPT,
     },
     // What a session remembered ends with it; a session never begins again.
     Kind {

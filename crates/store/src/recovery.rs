@@ -6,13 +6,14 @@
 use sluice_core::audit::{Fact, Head};
 use sluice_core::capability::EffectClass;
 use sluice_core::grace::{self, Overdue};
-use sluice_core::hold::{DOUBT_ROUNDS, Hold, HoldState, Move, Phase, Staleness};
+use sluice_core::hold::{Hold, HoldState, Move, Phase, Staleness};
 use sluice_core::ids::MessageId;
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{HoldId, NodeName, Span, Timestamp, backoff};
+use sluice_core::{AgentName, HoldId, NodeName, ServiceName, Span, Timestamp, backoff};
 
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::failures;
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
 use crate::release;
@@ -39,6 +40,9 @@ const OPEN: &str = columns!(
      ORDER BY h.id LIMIT ?2 /*lock*/"
 );
 const UNCLEAR: &str = columns!("WHERE h.state = 'in_doubt' AND h.since <= ?1 ORDER BY h.since, h.id LIMIT ?2");
+
+const DOUBTS: &str = "SELECT id, service, agent, class, version, since, rounds FROM holds \
+     WHERE state = 'in_doubt' ORDER BY since, id LIMIT ?1";
 
 /// Takes this node's name for a new life: its row and a higher epoch. Runs outside a group, because
 /// the row it locks may not exist yet.
@@ -108,7 +112,8 @@ impl UseCase for Recover {
         // A write that takes its node down with it, again and again, must not take all of them. There is one
         // message to tell of it, so the rest of the page waits for the next call.
         if let Some(poison) = found.iter().find(|hold| is_poison(hold)).cloned() {
-            return release::bury(desk, poison, "execute.poison", self.message).map(|hold| vec![hold.id]);
+            return release::bury(desk, poison, "execute.poison", (self.message, Some(Severity::Critical)))
+                .map(|hold| vec![hold.id]);
         }
         let mut late = Late::default();
         for hold in found {
@@ -251,6 +256,47 @@ impl Query for Doubtful {
     }
 }
 
+/// A write in doubt, as far as its turn to be looked up depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// Which.
+    pub hold: HoldId,
+    /// The service that is asked.
+    pub service: ServiceName,
+    /// Whose it is.
+    pub agent: AgentName,
+    /// What an unclear outcome allows.
+    pub class: EffectClass,
+    /// Its version when it was seen.
+    pub version: u64,
+    /// When the doubt began.
+    pub since: Timestamp,
+    /// Lookups that proved nothing.
+    pub rounds: u32,
+}
+
+/// Every write in doubt, the oldest first.
+pub(crate) struct Doubts {
+    pub limit: u32,
+}
+
+impl Query for Doubts {
+    type Out = Vec<Doubt>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Doubt>, StoreError> {
+        let rows = tx.rows(DOUBTS, &params![self.limit]).await?;
+        let doubts = rows.into_iter().map(|row| {
+            let mut row = row.of("holds");
+            let hold = HoldId::from_bits(row.bits()?);
+            let (service, agent) = (row.parsed()?, row.parsed()?);
+            let class =
+                EffectClass::from_word(&row.text()?).ok_or_else(|| row.impossible("an unknown effect class"))?;
+            let (version, since, rounds) = (row.count()?, row.time()?, row.count()?);
+            Ok(Doubt { hold, service, agent, class, version, since, rounds })
+        });
+        doubts.collect()
+    }
+}
+
 /// What looking it up at the service showed.
 #[derive(Debug, Clone)]
 pub struct Resolve {
@@ -260,6 +306,8 @@ pub struct Resolve {
     pub version: u64,
     /// What was found.
     pub evidence: Evidence,
+    /// How many lookups are made before a person is asked.
+    pub lookups: u32,
     /// The id of an alert, should one be needed.
     pub message: MessageId,
 }
@@ -301,6 +349,7 @@ impl UseCase for Resolve {
         match &self.evidence {
             Evidence::Applied { receipt, result, after, service_until } => {
                 results::keep(desk, hold.id, result.as_deref());
+                failures::forget(desk, &hold);
                 // What is proven by looking can be taken back like what was seen to happen.
                 if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
@@ -318,7 +367,7 @@ impl UseCase for Resolve {
                 stops::or_on(desk, hold, Move::ProveAbsent { not_before: now + wait }, (stop, &why))
             }
             Evidence::Absent | Evidence::Inconclusive
-                if hold.class != EffectClass::Opaque && rounds + 1 < DOUBT_ROUNDS =>
+                if hold.class != EffectClass::Opaque && rounds.saturating_add(1) < self.lookups =>
             {
                 holds::shift(desk, hold, [Move::Inconclusive], &why)
             }

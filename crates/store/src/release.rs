@@ -9,13 +9,15 @@ use sluice_core::approval::{Approval, ApprovalError, ApprovalMove, ApprovalState
 use sluice_core::backoff;
 use sluice_core::hold::{Claim, Hold, HoldState, Move, Permit, Phase};
 use sluice_core::ids::{MessageId, RollbackId};
+use sluice_core::refusal::Code;
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
+use sluice_core::{AgentName, ApprovalId, Digest, HoldId, ServiceName, Span, Timestamp};
 
 use crate::ahead::Ahead;
 use crate::approvals::{self, AskAgain};
 use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
+use crate::failures;
 use crate::freezes::{self, Freeze};
 use crate::holds::{self, Why, columns};
 use crate::outbox::{self, Message, Severity};
@@ -27,8 +29,8 @@ use crate::stops;
 /// Waiting, and its object's turn: a write waits for any other to the same object that is under way or
 /// unclear, and for earlier ones that wait themselves.
 macro_rules! in_turn {
-    ($when:literal, $rest:literal) => {
-        columns!(
+    ($form:ident, $when:expr, $rest:literal) => {
+        $form!(
             "WHERE h.state IN ('held', 'ready') AND ",
             $when,
             " AND NOT EXISTS (SELECT 1 FROM holds e \
@@ -41,29 +43,114 @@ macro_rules! in_turn {
     };
 }
 
-/// Not what is frozen, and nothing of the services named in `?3`: neither may keep the others from their turn.
-const DUE: &str = in_turn!(
-    "h.not_before <= ?1 AND replace(?3, '/' || h.service || '/', '') = ?3 AND NOT EXISTS (SELECT 1 FROM freezes f \
-     WHERE f.scope = 'all' OR (f.scope = 'agent' AND f.name = h.agent) \
-     OR (f.scope = 'service' AND f.name = h.service)) AND NOT EXISTS (SELECT 1 FROM connections c \
-     WHERE c.service = h.service AND c.state IN ('paused', 'needs_reauth'))",
-    "ORDER BY h.not_before, h.id LIMIT ?2"
+/// As far as its turn depends on it, with its place among those of its agent.
+macro_rules! by_agent {
+    ($($rest:expr),+ $(,)?) => {
+        concat!(
+            "SELECT h.id AS id, h.service AS service, h.agent AS agent, h.version AS version, h.state AS state, ",
+            "h.not_before AS not_before, h.admitted_at AS admitted_at, ",
+            "ROW_NUMBER() OVER (PARTITION BY h.service, h.agent ORDER BY h.not_before, h.id) AS place FROM holds h ",
+            $($rest),+
+        )
+    };
+}
+
+/// Due, and not frozen: what is frozen may not keep the others from their turn.
+macro_rules! due {
+    () => {
+        "h.not_before <= ?1 AND NOT EXISTS (SELECT 1 FROM freezes f \
+         WHERE f.scope = 'all' OR (f.scope = 'agent' AND f.name = h.agent) \
+         OR (f.scope = 'service' AND f.name = h.service)) AND NOT EXISTS (SELECT 1 FROM connections c \
+         WHERE c.service = h.service AND c.state IN ('paused', 'needs_reauth'))"
+    };
+}
+
+const DUE: &str = in_turn!(columns, due!(), "ORDER BY h.not_before, h.id LIMIT ?2");
+/// The first few of each agent at each service, and nothing of the services named in `?3`: neither a flood of one agent
+/// nor a service that has to wait keeps others from their turn.
+const DUE_BY_AGENT: &str = concat!(
+    "SELECT w.id, w.service, w.agent, w.version, w.state, w.not_before, w.admitted_at FROM (",
+    in_turn!(
+        by_agent,
+        concat!("replace(?3, '/' || h.service || '/', '') = ?3 AND ", due!()),
+        ") w WHERE w.place <= ?2 ORDER BY w.place, w.not_before, w.id LIMIT ?4"
+    )
 );
-const CLAIMABLE: &str = in_turn!("h.id = ?1 AND h.version = ?2", "/*skip*/");
+const CLAIMABLE: &str = in_turn!(columns, "h.id = ?1 AND h.version = ?2", "/*skip*/");
+/// What waits, due or not, by service and agent.
+const WAITING: &str =
+    "SELECT service, agent, COUNT(*) FROM holds WHERE state IN ('held', 'ready') GROUP BY service, agent";
 
 /// Writes that may be claimed now. Policy is asked again about each before [`Claims`].
 pub(crate) struct Due {
     pub now: Timestamp,
     pub limit: u32,
-    /// Services that have to wait.
-    pub except: Vec<ServiceName>,
 }
 
 impl Query for Due {
     type Out = Vec<Hold>;
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+        tx.rows(DUE, &params![self.now, self.limit]).await?.into_iter().map(holds::decode).collect()
+    }
+}
+
+/// A write that may be claimed now, as far as its turn depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueWrite {
+    /// Which.
+    pub hold: HoldId,
+    /// The service it leaves for.
+    pub service: ServiceName,
+    /// Whose it is.
+    pub agent: AgentName,
+    /// Its version when it was seen.
+    pub version: u64,
+    /// When its undo window closes, if it is open by the record. Nothing once it was closed.
+    pub window: Option<Timestamp>,
+    /// When it was admitted.
+    pub admitted_at: Timestamp,
+}
+
+/// Writes that may be claimed now, the first ones of each agent at each service.
+pub(crate) struct DueByAgent {
+    pub now: Timestamp,
+    /// Most of one agent at one service.
+    pub each: u32,
+    /// Most altogether.
+    pub limit: u32,
+    /// Services that have to wait.
+    pub except: Vec<ServiceName>,
+}
+
+impl Query for DueByAgent {
+    type Out = Vec<DueWrite>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<DueWrite>, StoreError> {
         let except: String = self.except.iter().map(|service| format!("/{service}/")).collect();
-        tx.rows(DUE, &params![self.now, self.limit, except]).await?.into_iter().map(holds::decode).collect()
+        let rows = tx.rows(DUE_BY_AGENT, &params![self.now, self.each, except, self.limit]).await?;
+        let due = rows.into_iter().map(|row| {
+            let mut row = row.of("holds");
+            let hold = HoldId::from_bits(row.bits()?);
+            let (service, agent) = (row.parsed()?, row.parsed()?);
+            let (version, state, not_before) = (row.count()?, row.text()?, row.time()?);
+            let window = (state == "held").then_some(not_before);
+            Ok(DueWrite { hold, service, agent, version, window, admitted_at: row.time()? })
+        });
+        due.collect()
+    }
+}
+
+/// How many writes wait, by service and agent.
+pub(crate) struct WaitingWrites;
+
+impl Query for WaitingWrites {
+    type Out = Vec<(ServiceName, AgentName, u64)>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+        let rows = tx.rows(WAITING, &params![]).await?;
+        let counts = rows.into_iter().map(|row| {
+            let mut row = row.of("holds");
+            Ok((row.parsed()?, row.parsed()?, row.count()?))
+        });
+        counts.collect()
     }
 }
 
@@ -334,6 +421,8 @@ pub struct Finish {
     pub epoch: u64,
     /// How.
     pub outcome: Outcome,
+    /// What the service said about it, screened and short. For people only.
+    pub service_words: Option<String>,
     /// The id of an alert, should one be needed.
     pub message: MessageId,
 }
@@ -387,6 +476,15 @@ impl Outcome {
 }
 
 impl Outcome {
+    /// Why the attempt failed, if it did.
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::NotDone { code } | Self::NotBefore { code, .. } | Self::Refused { code } => Some(code),
+            Self::Unclear => Some(Code::ExecuteInDoubt.as_str()),
+            Self::Done { .. } | Self::GivenBack => None,
+        }
+    }
+
     /// Whether the write would be tried again.
     const fn tries_again(&self) -> bool {
         match self {
@@ -417,6 +515,9 @@ impl UseCase for Finish {
             false => None,
         };
         let now = desk.now;
+        if let Some(code) = self.outcome.failure() {
+            failures::keep(desk, &hold, code, self.service_words.as_deref());
+        }
         match &self.outcome {
             Outcome::NotDone { code } | Outcome::NotBefore { code, .. } if stop.is_some() => {
                 let why = Why::because(desk.actor(), code);
@@ -426,6 +527,7 @@ impl UseCase for Finish {
                 let done = Move::Complete { receipt: receipt.clone(), at: now };
                 let hold = holds::shift(desk, hold, [done], &Why::by(desk.actor()))?;
                 results::keep(desk, hold.id, result.as_deref());
+                failures::forget(desk, &hold);
                 if let (Some(point), Some(after)) = (point.filter(Point::is_captured), after) {
                     rollbacks::seal(desk, point, *after, *service_until)?;
                 }
@@ -437,7 +539,7 @@ impl UseCase for Finish {
                 if let Some(point) = point.filter(Point::is_captured) {
                     rollbacks::abandon(desk, point)?;
                 }
-                bury(desk, hold, code, self.message)
+                bury(desk, hold, code, (self.message, alarm_of_refusal(code)))
             }
             Outcome::GivenBack => {
                 let hold = Hold { attempts: hold.attempts.saturating_sub(1), ..hold };
@@ -457,23 +559,38 @@ fn again<T: Tx>(
     (code, least): (&str, Timestamp),
     message: MessageId,
 ) -> Result<Hold, StoreError> {
-    let Some(wait) = backoff::delay(hold.attempts) else { return bury(desk, hold, code, message) };
+    let Some(wait) = backoff::delay(hold.attempts) else {
+        return bury(desk, hold, code, (message, Some(Severity::Critical)));
+    };
     let not_before = (desk.now + wait).max(least);
     let why = Why::because(desk.actor(), code);
     holds::shift(desk, hold, [Move::Retry { not_before }], &why)
 }
 
-/// A dead letter, and someone who is told.
+/// How loudly people are told of a write that was refused. The mistake of a caller is told to the caller alone.
+fn alarm_of_refusal(code: &str) -> Option<Severity> {
+    match Code::from_code(code) {
+        Some(Code::ExecuteRefusedMismatch | Code::ExecuteSecondHandle | Code::LeakFound) => Some(Severity::Critical),
+        Some(code) if code.is_callers_mistake() => None,
+        Some(_) | None => Some(Severity::Warning),
+    }
+}
+
+/// A dead letter, and someone who is told unless nobody has to be.
 pub(crate) fn bury<T: Tx>(
     desk: &mut Desk<'_, T>,
     hold: Hold,
     code: &str,
-    message: MessageId,
+    (message, alarm): (MessageId, Option<Severity>),
 ) -> Result<Hold, StoreError> {
     let why = Why::because(desk.actor(), code);
     let give_up = Move::GiveUp { code: code.to_owned(), at: desk.now };
     let hold = holds::shift(desk, hold, [give_up], &why)?;
-    let body = serde_json::json!({"hold": hold.id, "code": code, "attempts": hold.attempts});
-    outbox::put(desk, &Message { id: message, topic: "hold.dead".into(), severity: Severity::Critical, body });
+    if let Some(severity) = alarm {
+        let body = serde_json::json!({
+            "hold": hold.id, "code": code, "attempts": hold.attempts, "service": hold.service,
+        });
+        outbox::put(desk, &Message { id: message, topic: "hold.dead".into(), severity, body });
+    }
     Ok(hold)
 }

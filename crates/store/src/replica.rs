@@ -22,13 +22,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sluice_core::Timestamp;
 use sluice_core::mail::query::Query;
-use sluice_core::mail::{Attachment, Mail};
+use sluice_core::mail::{Attachment, Authentication, Mail};
 
 use crate::error::StoreError;
 use copy::Copy;
 use place::{Place, unavailable};
 
-pub use place::Keeping;
+pub use place::{Keeping, back_up};
 pub use sluice_seal::Key;
 
 /// Who reads. An agent gets a stub of what is withheld.
@@ -90,6 +90,10 @@ pub struct Hit {
     pub attachment: bool,
     /// Whether it is withheld from agents; sender, subject and snippet are empty then.
     pub withheld: bool,
+    /// Whether readers read it in two ways; an agent is given neither sender nor subject then.
+    pub ambiguous: bool,
+    /// What the receiving server recorded about its sender.
+    pub authentication: Option<Authentication>,
 }
 
 /// What was found.
@@ -218,12 +222,17 @@ impl Replica {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks; if the copy was swapped meanwhile, looks again in the new one.
+    /// Looks; if that fails and the copy was swapped meanwhile, looks again in the new one: without its files the old one
+    /// may fail in any way.
     fn look<Out>(&self, look: impl Fn(&Copy) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
-        let copy = self.copy();
-        match look(&copy) {
-            Err(StoreError::Unavailable(_)) if !Arc::ptr_eq(&copy, &self.copy()) => look(&self.copy()),
-            answer => answer,
+        let mut copy = self.copy();
+        loop {
+            let answer = look(&copy);
+            let now = self.copy();
+            if answer.is_ok() || Arc::ptr_eq(&copy, &now) {
+                return answer;
+            }
+            copy = now;
         }
     }
 
@@ -301,6 +310,14 @@ impl Replica {
     /// When the file cannot be read.
     pub fn count(&self) -> Result<u64, StoreError> {
         self.look(Copy::count)
+    }
+
+    /// How many messages are withheld from agents.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn withheld_count(&self) -> Result<u64, StoreError> {
+        self.look(Copy::withheld_count)
     }
 
     /// Applies changes and their cursor, all or nothing. Applying them again changes nothing.

@@ -5,6 +5,7 @@
 //! after a failed sync nothing more is written, because the page cache can no longer be believed.
 
 mod ballast;
+mod footing;
 mod writer;
 
 use std::fs::File;
@@ -31,12 +32,13 @@ use crate::porter::Porter;
 use crate::recent::{DUPLICATE_SPAN, Recent};
 use crate::sql::{Row, Tx, Val, Write, params};
 use ballast::Ballast;
+use footing::OpenedFiles;
 use writer::{GROUP, Writer};
 
 /// First release without the WAL-reset race.
 const OLDEST: i32 = 3_051_003;
 /// Marks a file as ours: "Slui".
-const APPLICATION_ID: i64 = 0x536c_7569;
+pub(crate) const APPLICATION_ID: i64 = 0x536c_7569;
 /// Connections for reading.
 const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
@@ -99,6 +101,11 @@ impl SqliteTx {
         Ok(this)
     }
 
+    /// The connection itself, for a copy of the whole database.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     fn settle_in(&mut self, on_disk: bool) -> Result<(), StoreError> {
         if rusqlite::version_number() < OLDEST {
             return Err(StoreError::OldSqlite { found: rusqlite::version().to_owned() });
@@ -111,6 +118,8 @@ impl SqliteTx {
             setting(connection, "synchronous", "2")?;
             setting(connection, "wal_autocheckpoint", &LOG_PAGES.to_string())?;
             setting(connection, "mmap_size", "0")?;
+            // What is deleted is overwritten: content of a connection that ended must not stay in free pages.
+            setting(connection, "secure_delete", "1")?;
         }
         keep_plans(connection)?;
         setting(connection, "foreign_keys", "1")?;
@@ -125,6 +134,16 @@ impl SqliteTx {
 
     fn number(&self, pragma: &str) -> Result<i64, StoreError> {
         self.connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).map_err(fault)
+    }
+
+    /// Looks at every page. Gives the schema.
+    pub fn examine(&self) -> Result<i64, StoreError> {
+        let verdict: String =
+            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
+        if verdict != "ok" {
+            return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
+        }
+        self.number("user_version")
     }
 
     /// Whether this is ours, and of a release we know. Changes nothing, so that a foreign file stays as it is.
@@ -287,7 +306,7 @@ impl Tx for SqliteTx {
 }
 
 impl SqliteFile {
-    /// Opens or creates the file, checks it, and starts its writer.
+    /// Opens or creates the file. Whether all of its pages are sound is looked at separately: [`Self::look_through`].
     pub fn open(path: &Path) -> Result<(Self, SqliteTx), StoreError> {
         let lock = take_lock(path)?;
         refuse_vanished(path, &lock)?;
@@ -298,10 +317,6 @@ impl SqliteFile {
         tx.recognise()?;
         tx.settle_in(true)?;
         tx.migrate()?;
-        let verdict: String = tx.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
-        if verdict != "ok" {
-            return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
-        }
         make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let readers = (0..READERS).map(|_| open_reader(path).map(Mutex::new)).collect::<Result<_, _>>()?;
@@ -311,13 +326,29 @@ impl SqliteFile {
         Ok((Self { path, queue, stops, writer, readers, stop_reader, status_reader, _lock: lock }, tx))
     }
 
+    /// Looks at every page, over a connection of its own.
+    pub fn look_through(&self) -> Result<(), StoreError> {
+        open_reader(&self.path)?.examine().map(drop)
+    }
+
+    /// Moves the log into the file and cuts it to nothing: it holds pages as they were before they changed.
+    pub fn empty_log(&self) -> Result<(), StoreError> {
+        let connection = Connection::open(&self.path).map_err(fault)?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
+        // Where a reader is in the way for longer than that, the next checkpoint of the writer overwrites the log.
+        let _busy: i64 =
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(fault)?;
+        Ok(())
+    }
+
     /// Hands the writing connection to its thread.
     pub fn start(&mut self, tx: SqliteTx, node: NodeName, clock: Arc<dyn Clock>) -> Result<(), StoreError> {
         let (queue, ordinary) = mpsc::channel(4 * GROUP);
         let (stop_queue, stops) = mpsc::channel(GROUP);
         let ballast = Ballast::beside(&self.path);
         let porter = Porter::new();
-        let writer = Writer { tx, ordinary, stops, node, clock, ballast, porter, broken: None };
+        let footing = OpenedFiles::of(&self.path);
+        let writer = Writer { tx, ordinary, stops, node, clock, ballast, footing, porter, broken: None };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.live())
@@ -414,7 +445,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
 }
 
 /// One process per file: two writers would each believe they own the audit head.
-fn take_lock(path: &Path) -> Result<File, StoreError> {
+pub(crate) fn take_lock(path: &Path) -> Result<File, StoreError> {
     let mut beside: PathBuf = path.to_path_buf();
     beside.as_mut_os_string().push(".lock");
     let lock = own().open(&beside).map_err(unavailable)?;

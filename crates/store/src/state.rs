@@ -6,6 +6,9 @@
 //! knows lengths and a hash of the name, never a name or a value.
 
 mod read;
+mod snapshot;
+
+pub use snapshot::{SNAPSHOTS_OF_AGENT, Snapshot, SnapshotContent};
 
 use sluice_core::audit::Fact;
 use sluice_core::ids::SessionId;

@@ -5,6 +5,8 @@
 #![expect(clippy::panic, reason = "a test that cannot have its world must fail loudly")]
 
 pub mod clock;
+pub mod cutting;
+pub mod depth;
 pub mod history;
 pub mod ids;
 pub mod lives;
@@ -13,6 +15,7 @@ pub mod postgres;
 pub mod provider;
 pub mod sim;
 pub mod skipping;
+pub mod standby;
 pub mod stub;
 pub mod world;
 

@@ -77,6 +77,49 @@ impl Database {
         run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Cuts every connection; new ones are taken.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    pub fn cut(&self) {
+        let name = &self.name;
+        let statement = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Keeps a copy of the database as it is now, like a standby that follows no further. Every connection is cut for it.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    pub fn keep_copy(&self) {
+        self.go_away();
+        let (name, copy) = (&self.name, self.copy());
+        for statement in
+            [format!("DROP DATABASE IF EXISTS {copy} WITH (FORCE)"), format!("CREATE DATABASE {copy} TEMPLATE {name}")]
+        {
+            run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
+        }
+        self.come_back();
+    }
+
+    /// The copy takes the place of the database, as a standby that was behind does when it is promoted.
+    ///
+    /// # Panics
+    /// When the server does not do it, or there is no copy.
+    pub fn fail_over(&self) {
+        self.go_away();
+        let (name, copy) = (&self.name, self.copy());
+        for statement in
+            [format!("DROP DATABASE {name} WITH (FORCE)"), format!("ALTER DATABASE {copy} RENAME TO {name}")]
+        {
+            run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    fn copy(&self) -> String {
+        format!("{}_copy", self.name)
+    }
+
     /// Tables nobody gets into until what this gives is dropped.
     ///
     /// # Panics
@@ -147,8 +190,10 @@ impl Drop for Lock {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        if let Err(error) = run(&self.server, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)) {
-            drop(writeln!(std::io::stderr(), "the test database {} was left behind: {error}", self.name));
+        for name in [self.name.clone(), self.copy()] {
+            if let Err(error) = run(&self.server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")) {
+                drop(writeln!(std::io::stderr(), "the test database {name} was left behind: {error}"));
+            }
         }
     }
 }

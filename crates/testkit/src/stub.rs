@@ -37,7 +37,7 @@ impl Stub {
 
     /// What its file says, if it is one to be read again and again.
     fn says(&self) -> Option<String> {
-        let file = self.file.as_deref().filter(|_| !["waits", "turns"].contains(&self.kind.as_str()));
+        let file = self.file.as_deref().filter(|_| !["waits", "turns", "verbatim"].contains(&self.kind.as_str()));
         file.and_then(|file| std::fs::read_to_string(file).ok())
     }
 
@@ -184,6 +184,14 @@ impl Stub {
                     say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                 }
                 "dies" if called => std::process::exit(3),
+                // The result of a call stands in its file, to the byte.
+                "verbatim" if called => {
+                    let (id, file) = (message.get("id").cloned().unwrap_or_default(), self.file.as_deref());
+                    let result = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+                    let line = format!("\n{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}\n", result.trim());
+                    drop(std::io::stdout().write_all(line.as_bytes()).and_then(|()| std::io::stdout().flush()));
+                    continue;
+                }
                 "wrong_id" if called => {
                     let mut answer = self.answer(&message).unwrap_or_default();
                     answer.as_object_mut().map(|answer| answer.insert("id".into(), json!(4_000_000)));

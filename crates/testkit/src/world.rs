@@ -155,7 +155,7 @@ impl World {
     /// When the store refuses.
     pub fn finish(&self, hold: HoldId, epoch: u64, outcome: Outcome) -> Result<Hold, StoreError> {
         let message = MessageId::mint(self.ids.as_ref());
-        self.wait(self.store.finish(Finish { hold, epoch, outcome, message }))
+        self.wait(self.store.finish(Finish { hold, epoch, outcome, service_words: None, message }))
     }
 
     /// Decides a question as a person.

@@ -14,10 +14,12 @@ use sluice_core::ids::MessageId;
 use sluice_core::{ApprovalId, Span, Tier};
 use sluice_store::{Abandoned, Admission, Admitted, Outcome, Settle, StoreError, Word};
 use sluice_testkit::World;
+use sluice_testkit::depth::repetitions;
 use sluice_testkit::sim::{Bug, Failure, Plan, Report, run};
 use sluice_testkit::world::ana;
 
-const SEEDS: Range<u64> = 0..2_000;
+/// Seeds of the sweep: a slice in every run, the whole count in a nightly one.
+const SEEDS: [u64; 2] = [2_000, 100_000];
 const TURNS: u32 = 160;
 
 /// Edges the store has no use case for, and why.
@@ -81,7 +83,7 @@ fn whatever_breaks_nothing_is_lost_doubled_or_sent_after_a_no_and_every_edge_is_
     let mut taken: BTreeMap<Edge, u32> = BTreeMap::new();
     let mut asked: BTreeMap<Edge, u32> = BTreeMap::new();
     let (mut holds, mut effects) = (0, 0);
-    for result in sweep(SEEDS, None, Result::is_err) {
+    for result in sweep(0..repetitions(SEEDS[0], SEEDS[1]), None, Result::is_err) {
         let report = or_panic(result);
         (holds, effects) = (holds + report.holds, effects + report.effects);
         for (edge, count) in report.taken {

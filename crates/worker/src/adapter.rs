@@ -14,6 +14,7 @@ use sluice_adapters::job::{self, Answer};
 use sluice_adapters::net::{Net, NetError, Phase, Reply, Request};
 use sluice_sandbox::protocol::{self, Exchange, Job};
 
+use crate::excerpt;
 use crate::net::Gate;
 use crate::registry::{Done, Fault, Kind};
 
@@ -81,7 +82,8 @@ impl Kind for AdapterRun {
             serde_json::from_value(payload).map_err(|_| fault("worker.job", "not a job of an adapter"))?;
         fill(&mut task.job, attachments)?;
         let adapter = adapter(&task.adapter, &task.account)?;
-        let answer = walk(&adapter, &task, gate);
+        let mut answer = walk(&adapter, &task, gate);
+        answer.screen_said(excerpt::screened);
         let payload = match answer {
             Answer::Page(Ok(page)) => hand_over(page, set_aside(&task.job), gate)?,
             other => other.to_json(),

@@ -10,6 +10,7 @@ mod clean;
 mod definitions;
 mod describe;
 mod echo;
+mod excerpt;
 pub mod net;
 mod proxy;
 pub mod registry;

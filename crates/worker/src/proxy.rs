@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_content::stages::Schema;
-use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_content::{Plan, Raw, Refused, Verdict, clean};
 use sluice_core::proxy::{Identity, Operation, Output, Strictness, Told, Trust, project, summary, tighten};
 use sluice_sandbox::protocol::{Exchange, Job, Reply};
 
+use crate::excerpt;
 use crate::net::Gate;
 use crate::registry::{Done, Fault, Kind};
 
@@ -59,16 +60,23 @@ impl Kind for ProxyRun {
             200..=299 => {}
             401 | 403 => return Err(fault("proxy.auth", "the service refused the credential")),
             429 => return Err(fault("proxy.rate", "the service asked to slow down")),
+            // An answer like any other, only not the one that was hoped for.
+            400..=499 => {
+                let payload = json!({"verdict": "refused", "said": excerpt::of_body(&body)});
+                return Ok(Done { payload, attachments: Vec::new() });
+            }
             _ => return Err(fault("proxy.status", &format!("the service answered with status {status}"))),
         }
         if body.is_empty() {
             // Nothing was said, so nothing can be wrong with it; the schema decides whether that is an answer.
             return shaped(&task, Value::Null, &schema, seen, &[]);
         }
-        let plan = Plan { schema: None, ..Plan::default() };
+        let plan = Plan { schema: None, shape: Some(schema.clone()), ..Plan::default() };
         let kind = content_type.unwrap_or_else(|| "application/json".into());
-        let cleaned =
-            clean(Raw::new(&body).declared(&kind), &plan).map_err(|refused| fault("proxy.answer", refused.code()))?;
+        let cleaned = clean(Raw::new(&body).declared(&kind), &plan).map_err(|refused| match refused {
+            Refused::DuplicateKey => fault("proxy.ambiguous", "an object of the answer has the same key twice"),
+            other => fault("proxy.answer", other.code()),
+        })?;
         let findings: Vec<Value> =
             cleaned.findings().iter().map(|finding| serde_json::to_value(finding).unwrap_or(Value::Null)).collect();
         if cleaned.verdict() != Verdict::Pass {
@@ -98,8 +106,12 @@ fn shaped(task: &Task, value: Value, schema: &Value, seen: Value, findings: &[Va
         Output::Data => value,
         Output::Summary => summary(&value),
     };
-    let payload =
-        json!({"verdict": "clean", "data": data, "findings": findings.len(), "seen": seen, "proposals": proposals});
+    // What an agent has to know about how the data came to be.
+    let replaced = findings.iter().any(|finding| finding.get("rule").is_some_and(|rule| rule == "charset.broken"));
+    let payload = json!({
+        "verdict": "clean", "data": data, "findings": findings.len(), "seen": seen, "proposals": proposals,
+        "replaced": replaced,
+    });
     Ok(Done { payload, attachments: Vec::new() })
 }
 

@@ -1,34 +1,29 @@
 //! `mail.reply`: a mail that may answer a question, reduced to the few things that matter.
 //!
 //! Takes the bytes of one mail, whom we let forward, and what DNS says about the keys it names; gives who it is from,
-//! to whom, the person's own first words, and whether its signature holds. Asked without records, it gives the names
+//! to whom, the person's own words and what else is in it, and whether its signature holds. Asked without records, it gives the names
 //! to look up. Promise: what is read is what was signed: sender, recipients and subject come from the very header
 //! list the signature is checked over, and where the two readings of a mail differ nothing is read at all.
 
 mod proof;
+mod written;
 
 use std::collections::BTreeMap;
 
 use mail_auth::AuthenticatedMessage;
 use mail_parser::parsers::MessageStream;
-use mail_parser::{Encoding, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
+use mail_parser::{HeaderValue, MessageParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sluice_core::approval::mail::own_words;
 use sluice_sandbox::protocol::Job;
 
 use crate::net::Gate;
 use crate::registry::{Done, Fault, Kind};
 use proof::Against;
+use written::Text;
 
-/// Most characters of a person's words that are given: more than any answer has.
-const LONGEST_WORDS: usize = 8_192;
 /// Most addresses and ids that are given.
 const MOST: usize = 50;
-/// Character sets in which a digit is what it looks like.
-const CHARSETS: [&str; 9] = ["utf-8", "us-ascii", "koi8-r", "gb18030", "gbk", "gb2312", "big5", "shift_jis", "euc-kr"];
-/// The same, by the beginning of their names.
-const FAMILIES: [&str; 2] = ["iso-8859-", "windows-125"];
 /// Headers that only programs write.
 const AUTOMATIC: [&str; 6] =
     ["x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply", "x-vacation", "list-id"];
@@ -103,38 +98,9 @@ pub fn read(task: Value, bytes: &[u8]) -> Result<Value, Fault> {
         "to": addresses(&signed, "to"), "to_headers": count(&signed, "to"),
         "subject_headers": count(&signed, "subject"),
         "automatic": is_automatic(&signed), "ids": ids,
-        "words": text.words, "has_text": text.is_there, "exact": text.is_exact,
+        "words": text.words, "rest": text.rest.as_str(), "has_text": text.is_there, "exact": text.is_exact,
         "names": names, "proof": proof,
     }))
-}
-
-/// The text of a mail as far as it can be an answer.
-struct Text {
-    whole: String,
-    words: String,
-    /// There was a plain text at all.
-    is_there: bool,
-    /// It was written as it reads: in a character set we know, not packed.
-    is_exact: bool,
-}
-
-impl Text {
-    fn of(message: &Message<'_>) -> Self {
-        let first = message.text_bodies().next().filter(|part| matches!(part.body, PartType::Text(_)));
-        let Some(part) = first else {
-            return Self { whole: String::new(), words: String::new(), is_there: false, is_exact: false };
-        };
-        let whole = part.text_contents().unwrap_or_default().to_owned();
-        let words: String = own_words(&whole).chars().take(LONGEST_WORDS).collect();
-        let charset = part.content_type().and_then(|kind| kind.attribute("charset")).unwrap_or("us-ascii");
-        let charset = charset.to_ascii_lowercase();
-        let known = CHARSETS.contains(&charset.as_str()) || FAMILIES.iter().any(|family| charset.starts_with(family));
-        let is_exact = known
-            && !part.is_encoding_problem
-            && part.encoding != Encoding::Base64
-            && !words.contains(char::REPLACEMENT_CHARACTER);
-        Self { whole, words, is_there: true, is_exact }
-    }
 }
 
 fn headers<'h>(message: &'h AuthenticatedMessage<'_>, name: &'h str) -> impl Iterator<Item = &'h [u8]> {
@@ -202,41 +168,10 @@ fn is_automatic(message: &AuthenticatedMessage<'_>) -> bool {
 mod tests {
     use super::*;
 
-    fn text(mail: &str) -> Text {
-        let mail = mail.replace('\n', "\r\n");
-        Text::of(&MessageParser::default().parse(mail.as_bytes()).unwrap())
-    }
-
     fn signed(mail: &str) -> (bool, Vec<String>) {
         let mail = mail.replace('\n', "\r\n");
         let message = AuthenticatedMessage::parse(mail.as_bytes()).unwrap();
         (is_automatic(&message), addresses(&message, "from"))
-    }
-
-    #[test]
-    fn a_plain_text_is_exact_and_its_first_block_counts() {
-        let text = text("From: a@b.example\nContent-Type: text/plain; charset=UTF-8\n\n1\n\n> 2\n");
-        assert!(text.is_exact && text.is_there && text.words == "1");
-    }
-
-    #[test]
-    fn a_text_that_came_packed_or_in_a_strange_character_set_is_not_exact() {
-        for mail in [
-            "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\nMQ==\n",
-            "Content-Type: text/plain; charset=utf-7\n\n+ADE-\n",
-            "Content-Type: text/plain; charset=utf-16\n\n1\n",
-            "Content-Type: text/plain; charset=x-nobody\n\n1\n",
-        ] {
-            assert!(!text(&format!("From: a@b.example\n{mail}")).is_exact, "{mail}");
-        }
-        assert!(!text("From: a@b.example\nContent-Type: text/html\n\n<p>1</p>\n").is_there);
-    }
-
-    #[test]
-    fn what_is_inside_a_forwarded_mail_is_not_the_text() {
-        let mail = "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\
-                    Content-Type: message/rfc822\n\nFrom: c@d.example\nContent-Type: text/plain\n\n1\n\n--x--\n";
-        assert!(!text(mail).is_there);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::compose;
 use super::wire::{self, ME, ask, header, need, text};
-use crate::adapter::{ConsumeOnce, Done, Found, Handle, Way, Write};
-use crate::mime::{self, MARK};
+use crate::adapter::{ConsumeOnce, Done, Found, Handle, RawItem, Way, Write};
+use crate::mime::{self, MARK, RawMail};
 use crate::net::{Request, escape};
 use crate::trouble::{Fault, Trouble};
 
@@ -48,12 +48,12 @@ impl ConsumeOnce for Send {
             ("email.reply", Some(id)) => {
                 let original = ask(net, wire::message(id, "raw")).map_err(Fault::of_look)?;
                 let item = wire::item(&original).map_err(Fault::of_look)?;
-                (compose::answer(write, &self.me, &mime::open(&item))?, Some(item.thread))
+                (compose::answer(write, &self.me, &certain(&item)?)?, Some(item.thread))
             }
             ("email.forward", Some(id)) => {
                 let original = ask(net, wire::message(id, "raw")).map_err(Fault::of_look)?;
                 let item = wire::item(&original).map_err(Fault::of_look)?;
-                (compose::forward(write, &self.me, mime::open(&item))?, None)
+                (compose::forward(write, &self.me, certain(&item)?)?, None)
             }
             ("email.reply" | "email.forward", None) => return Err(Trouble::invalid("no message is named")),
             _ => (compose::fresh(write, &self.me)?, None),
@@ -110,6 +110,18 @@ impl ConsumeOnce for Send {
             Ok(None) => among_sent(net, write).ok().flatten().map_or(Found::Unknown, Found::Applied),
             Err(_) => Found::Unknown,
         }
+    }
+}
+
+/// A message that is to be answered or passed on. The gateway has refused those with two readings before anyone was
+/// asked; what it saw of a large one was its head only.
+fn certain(item: &RawItem) -> Result<RawMail, Trouble> {
+    let open = mime::open(item);
+    match open.mail.ambiguous {
+        Some(_) => {
+            Err(Trouble::invalid("two readers read the message differently: it is neither answered nor passed on"))
+        }
+        None => Ok(open),
     }
 }
 

@@ -20,7 +20,8 @@ const PAGE: usize = 50;
 /// Bytes of raw mail after which a page is cut off.
 const ENOUGH: usize = 8 << 20;
 /// Headers kept of a message that is too large to be fetched.
-const HEAD: [&str; 8] = ["From", "To", "Cc", "Subject", "Date", "Message-ID", "References", "In-Reply-To"];
+const HEAD: [&str; 9] =
+    ["Authentication-Results", "From", "To", "Cc", "Subject", "Date", "Message-ID", "References", "In-Reply-To"];
 
 /// What a cursor says, as JSON inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +182,8 @@ fn feed(net: Way<'_>, history: &str, page: Option<String>) -> Result<Page, SyncT
     };
     let touched = touched(&list);
     let mut changes = Vec::new();
-    if !touched.is_empty() && page.is_none() {
+    // Also without other news: whoever makes a label wants it used before the next mail comes.
+    if page.is_none() {
         changes.push(label_names(net).map_err(trouble)?);
     }
     let mut left = touched.iter().peekable();

@@ -59,7 +59,8 @@ fn a_message_too_large_to_be_let_in_is_kept_with_its_head() {
 #[test]
 fn history_positions_are_texts_and_may_be_larger_than_any_number() {
     let feed = json!({"historyId": "999999999999999999999"});
-    let mut net = script([("startHistoryId=888888888888888888888", Ok((200, feed)))]);
+    let mut net =
+        script([("startHistoryId=888888888888888888888", Ok((200, feed))), ("/labels", Ok((200, json!({}))))]);
     let page = gmail().changes(&mut net, Some(&since("888888888888888888888", None))).unwrap();
     assert!(page.next.0.contains("999999999999999999999") && !page.more);
 }
@@ -83,6 +84,7 @@ fn a_page_of_the_feed_that_is_forgotten_is_read_from_the_beginning_and_a_feed_th
     let mut net = script([
         ("pageToken=old", Ok((404, json!({})))),
         ("startHistoryId=5&maxResults=50", Ok((200, json!({"historyId": "6"})))),
+        ("/labels", Ok((200, json!({})))),
     ]);
     assert_eq!(gmail().changes(&mut net, Some(&since("5", Some("old")))).unwrap().next, since("6", None));
     let mut net = script([("startHistoryId=5", Ok((404, json!({}))))]);

@@ -1,7 +1,7 @@
-//! Deleting is moving to the trash; taking it back restores every label.
+//! Deleting is moving to the trash; taking it back restores every label that the move took.
 //!
 //! Takes one message id or several, gives their labels as they were and as they are. Promise: nothing is
-//! ever deleted for good, and a message somebody changed since is not touched by an undo; of several, each is judged for
+//! ever deleted for good, and a message that somebody moved since is not touched by an undo; of several, each is judged for
 //! itself, and which were moved, left, restored or refused is said.
 
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const MOVED: [&str; 3] = [TRASH, "INBOX", "SPAM"];
 
 impl Absolute for Trash {
     fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
-        let mut sorted = Sorted::default();
+        let mut sorted = Sorted::new();
         let mut gone = None;
         for id in ids(write)? {
             let halfway = !sorted.after.is_empty();
@@ -57,7 +57,7 @@ impl Absolute for Trash {
     /// write could end as one that did nothing.
     fn reconcile(&self, net: Way<'_>, write: &Write) -> Found {
         let Ok(ids) = ids(write) else { return Found::Unknown };
-        let mut sorted = Sorted::default();
+        let mut sorted = Sorted::new();
         for id in ids {
             match labels_of(net, id) {
                 Ok(labels) if labels.iter().any(|label| label == TRASH) => sorted.after.insert(id, labels),
@@ -78,9 +78,9 @@ impl Reversal for Trash {
     fn capture(&self, net: Way<'_>, write: &Write) -> Result<Before, Trouble> {
         let ids = ids(write)?;
         if !is_bulk(write) {
-            return State::look(net, &ids).map(|state| state.before()).map_err(Fault::of_look);
+            return State::touching(MOVED).look(net, &ids).map(|state| state.before()).map_err(Fault::of_look);
         }
-        let (mut state, mut gone) = (State::default(), None);
+        let (mut state, mut gone) = (State::touching(MOVED), None);
         for id in ids {
             match labels_of(net, id) {
                 Ok(labels) => state.insert(id, labels),
@@ -96,10 +96,10 @@ impl Reversal for Trash {
 
     fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble> {
         let ids = ids(past.write)?;
-        if !is_bulk(past.write) {
-            return State::look(net, &ids).map(|state| state.print()).map_err(Fault::of_look);
-        }
         let before = State::read(past.before)?;
+        if !is_bulk(past.write) {
+            return before.like().look(net, &ids).map(|state| state.print()).map_err(Fault::of_look);
+        }
         let mut back = true;
         for (id, labels) in before.each() {
             match standing(net, id, labels).map_err(Fault::of_look)? {
@@ -109,6 +109,19 @@ impl Reversal for Trash {
             }
         }
         Ok(if back { before.print() } else { Fingerprint::of(b"nothing of it is as the write left it") })
+    }
+
+    fn difference(&self, net: Way<'_>, past: Past<'_>) -> Result<Vec<String>, Trouble> {
+        let before = State::read(past.before)?;
+        let mut now = before.like();
+        for (id, _) in before.each() {
+            match labels_of(net, id) {
+                Ok(labels) => now.insert(id, labels),
+                Err(fault) if fault.is_status(404) => {}
+                Err(fault) => return Err(fault.of_look()),
+            }
+        }
+        Ok(before.difference(&now))
     }
 
     fn undo(&self, net: Way<'_>, past: Past<'_>) -> Result<Done, Trouble> {
@@ -123,7 +136,7 @@ impl Reversal for Trash {
             };
             match standing(net, id, labels).map_err(|fault| halfway(fault, touched))? {
                 Standing::Trashed => {
-                    put_back(net, id, labels, &mut touched).map_err(|fault| halfway(fault, touched))?;
+                    put_back(net, id, &before, &mut touched).map_err(|fault| halfway(fault, touched))?;
                     restored.push(id.to_owned());
                 }
                 Standing::Back => restored.push(id.to_owned()),
@@ -142,7 +155,7 @@ impl Reversal for Trash {
 
 /// How a message of a bulk stands to what the write left.
 enum Standing {
-    /// In the trash, and otherwise as it was before.
+    /// In the trash.
     Trashed,
     /// As it was before: never moved, or taken back already.
     Back,
@@ -156,15 +169,14 @@ fn standing(net: Way<'_>, id: &str, before: &[String]) -> Result<Standing, Fault
         Err(fault) if fault.is_status(404) => return Ok(Standing::Changed),
         Err(fault) => return Err(fault),
     };
-    if now == before {
+    let moved = |labels: &[String]| -> Vec<String> {
+        labels.iter().filter(|label| MOVED.contains(&label.as_str())).cloned().collect()
+    };
+    if moved(&now) == moved(before) {
         return Ok(Standing::Back);
     }
     let in_trash = |labels: &[String]| labels.iter().any(|label| label == TRASH);
-    let rest = |labels: &[String]| -> Vec<String> {
-        labels.iter().filter(|label| !MOVED.contains(&label.as_str())).cloned().collect()
-    };
-    let untouched = in_trash(&now) && !in_trash(before) && rest(&now) == rest(before);
-    Ok(if untouched { Standing::Trashed } else { Standing::Changed })
+    Ok(if in_trash(&now) && !in_trash(before) { Standing::Trashed } else { Standing::Changed })
 }
 
 /// Whether it names several: each of them is then judged for itself.
@@ -195,13 +207,16 @@ fn ids(write: &Write) -> Result<Vec<&str>, Trouble> {
 }
 
 /// What became of each message.
-#[derive(Default)]
 struct Sorted {
     after: State,
     left: Vec<String>,
 }
 
 impl Sorted {
+    fn new() -> Self {
+        Self { after: State::touching(MOVED), left: Vec::new() }
+    }
+
     fn done(&self, write: &Write) -> Done {
         let count = self.after.len();
         if !is_bulk(write) {

@@ -1,19 +1,24 @@
 //! The API's wire: paths, JSON and errors.
 //!
 //! Takes a request, gives its JSON or a [`Fault`]. Promise: ids are one segment of a path whatever is in
-//! them, and no text of the service gets into an error.
+//! them, and what the service says about an error is kept apart from our own words, short and not yet screened.
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
+use sluice_core::json::{Reading, reading};
 
 use crate::adapter::{RawItem, Way};
 use crate::net::{Request, escape};
 use crate::trouble::Fault;
 
+/// How much of an error's own words is kept, in characters.
+const LONGEST_SAID: usize = 1_000;
 /// Where everything of the connected account is.
 pub const ME: &str = "/gmail/v1/users/me";
+/// The name under which the service's receiving servers record what they checked about a sender.
+const RECEIVER: &str = "mx.google.com";
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -26,6 +31,8 @@ pub fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
     if (200..300).contains(&reply.status) {
         return match reply.body.as_slice() {
             [] => Ok(Value::Null),
+            // Of a key that is given twice two readers take two values.
+            body if reading(body) == Reading::Repeated => Err(Fault::Garbled),
             body => serde_json::from_slice(body).map_err(|_| Fault::Garbled),
         };
     }
@@ -33,7 +40,9 @@ pub fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let reason = body.pointer("/error/errors/0/reason").and_then(Value::as_str).unwrap_or_default();
     let known = reason.chars().take(40).filter(char::is_ascii_alphanumeric).collect();
-    Err(Fault::Status { status: reply.status, reason: known, retry_after_s })
+    let said = body.pointer("/error/message").and_then(Value::as_str);
+    let said = said.map(|text| text.chars().take(LONGEST_SAID).collect());
+    Err(Fault::Status { status: reply.status, reason: known, retry_after_s, said })
 }
 
 /// A message by id, in a form the API knows: `minimal`, `metadata`, `raw`.
@@ -128,5 +137,6 @@ fn bare(message: &Value) -> Result<RawItem, Fault> {
         raw: Vec::new(),
         cut: false,
         size: 0,
+        receiver: Some(RECEIVER),
     })
 }

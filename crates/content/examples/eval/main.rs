@@ -9,6 +9,8 @@
 )]
 
 mod carriers;
+#[path = "../../tests/encoders/mod.rs"]
+mod encoders;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read};
@@ -71,7 +73,26 @@ fn main() {
     let mut ordinary = Count::default();
     benign.iter().filter(|item| ORDINARY.contains(&item.kind.as_str())).for_each(|item| ordinary.add(flagged(item)));
     println!("{:<34} {:.4}  {}/{}  (ordinary kinds)\n", "all", ordinary.rate(), ordinary.flagged, ordinary.all);
+    encoded(&attacks);
     carriers::table(&attacks.iter().map(|item| item.text.as_str()).collect::<Vec<_>>());
+}
+
+/// Recall of every attack as each JSON encoder writes it, beside that of the same text alone.
+fn encoded(attacks: &[Item]) {
+    let plain: Vec<bool> = attacks.iter().map(flagged).collect();
+    let caught = plain.iter().filter(|caught| **caught).count();
+    println!("JSON encoders: {caught} of {} are caught alone", attacks.len());
+    for (name, encode) in encoders::ENCODERS {
+        let (mut all, mut lost) = (0, 0);
+        for (item, alone) in attacks.iter().zip(&plain) {
+            let document = format!("{{\"id\":7,\"text\":\"{}\"}}", encode(&item.text));
+            let found = flags(&document, Some("application/json"));
+            all += usize::from(found);
+            lost += usize::from(*alone && !found);
+        }
+        println!("{name:<34} {all}, {lost} of those caught alone are missed");
+    }
+    println!();
 }
 
 fn default_folder(here: &Path) -> PathBuf {

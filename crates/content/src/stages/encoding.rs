@@ -12,8 +12,11 @@ use std::borrow::Cow;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use serde_json::{Value, json};
+use sluice_core::json::{Reading, reading};
 
-use super::size::{Bounded, Kind, Piece, looks_wide};
+use super::json::{Document, Intent, Role, joined};
+use super::size::{Bounded, Kind, Piece, Strings, looks_wide};
 use crate::finding::{Carrier, Finding, Stage};
 
 /// A text that only detectors read.
@@ -29,6 +32,8 @@ pub(super) struct Passage<'a> {
     pub(super) text: Cow<'a, str>,
     pub(super) kind: Kind,
     pub(super) shown: bool,
+    /// The text taken apart, if it is JSON. It is then what counts.
+    pub(super) document: Option<Document>,
 }
 
 /// Content as honest text.
@@ -42,19 +47,78 @@ pub struct Text<'a> {
 /// Stage 2. It never refuses: what cannot be read becomes replacement characters and a finding.
 #[must_use]
 pub fn read(bounded: Bounded<'_>) -> Text<'_> {
+    read_as(bounded, None)
+}
+
+/// Stage 2, where a schema says what the strings of JSON are ([`super::Plan::shape`]).
+#[must_use]
+pub fn read_as<'a>(bounded: Bounded<'a>, shape: Option<&Value>) -> Text<'a> {
     let Bounded { pieces, mut findings } = bounded;
     let mut surfaces = Vec::new();
     let passages = pieces.into_iter().map(|piece| {
         let (kind, shown) = (piece.kind, piece.shown);
         let text = decode(piece, &mut findings);
-        Passage { text: marks::settle(text, &mut surfaces, &mut findings), kind, shown }
+        if let Kind::Json(strings) = kind {
+            let document = read_json(text, (strings, shape), &mut surfaces, &mut findings);
+            return Passage { text: Cow::Borrowed(""), kind, shown, document: Some(document) };
+        }
+        Passage { text: marks::settle(text, &mut surfaces, &mut findings), kind, shown, document: None }
     });
     let passages = passages.collect();
     Text { passages, surfaces, findings }
 }
 
-/// The charset that was declared, else a byte order mark, else UTF-8 if it is valid, else a guess.
+/// JSON, each string and key of which is honest text: what an escape stands for is treated as if it had stood there.
+fn read_json(
+    text: Cow<'_, str>,
+    (strings, shape): (Strings, Option<&Value>),
+    surfaces: &mut Vec<Surface>,
+    findings: &mut Vec<Finding>,
+) -> Document {
+    let mut found = Vec::new();
+    // A stray character between strings, or one that may not stand in them raw, makes no other text of it.
+    let text = match reading(text.as_bytes()) {
+        Reading::One | Reading::Several | Reading::Repeated => text,
+        Reading::Broken => marks::settle(text, surfaces, &mut found),
+    };
+    let tool_result = json!({"properties": {"content": {"items": {"properties": {
+        "text": {"contentMediaType": "text/plain"},
+    }}}}});
+    let (otherwise, shape) = match strings {
+        Strings::Data => (Intent::Data, shape),
+        Strings::Unsaid | Strings::Definition => (Intent::Source, shape),
+        Strings::ToolResult => (Intent::Data, Some(&tool_result)),
+    };
+    let mut document = Document::read(text.into_owned(), otherwise, shape);
+    settle_strings(&mut document, surfaces, &mut found);
+    findings.extend(Finding::heaviest_of_each(found));
+    document
+}
+
+/// Takes out of each string of a document what stage 2 takes out of a text.
+pub(super) fn settle_strings(document: &mut Document, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) {
+    let leaves = document.leaves();
+    if leaves.iter().all(|(_, text)| marks::is_fine(text)) {
+        return;
+    }
+    let mut found = Vec::new();
+    // Letters can be smuggled a few in each string.
+    for role in [Role::Value, Role::Key] {
+        let mut smuggled = Vec::new();
+        marks::settle(Cow::Owned(joined(&leaves, role, "")), &mut smuggled, &mut found);
+        surfaces.extend(smuggled.into_iter().filter(|surface| surface.carrier != Carrier::Bidi));
+    }
+    document.each(&mut |text, _| match marks::settle(Cow::Borrowed(text), surfaces, &mut found) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(settled) => Some(settled),
+    });
+    findings.extend(Finding::heaviest_of_each(found));
+}
+
+/// The charset that was declared, else a byte order mark, else UTF-8 if it is valid, else a guess; but JSON is UTF-8, and
+/// what is not becomes replacement characters.
 fn decode<'a>(piece: Piece<'a>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
+    let is_json = matches!(piece.kind, Kind::Json(_));
     let declared = piece.charset.as_deref().and_then(|label| Encoding::for_label(label.as_bytes()));
     let marked = Encoding::for_bom(&piece.bytes).map(|(encoding, _)| encoding);
     let plain_utf8 = marked.is_none_or(|mark| mark == UTF_8) && declared.is_none_or(|declared| declared == UTF_8);
@@ -72,8 +136,11 @@ fn decode<'a>(piece: Piece<'a>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
         (Some(mark), _) => mark,
         (None, Some(declared)) if declared != UTF_8 || valid => declared,
         _ if looks_wide(bytes.get(..4096).unwrap_or(&bytes)) => wide(&bytes),
-        _ if valid => UTF_8,
-        _ => guess(&bytes),
+        _ if valid || is_json => UTF_8,
+        _ => {
+            findings.push(Finding::note(Stage::Encoding, "charset.guessed", 0));
+            guess(&bytes)
+        }
     };
     if declared.is_some_and(|declared| declared != encoding) {
         findings.push(Finding::note(Stage::Encoding, "charset.mismatch", 0));

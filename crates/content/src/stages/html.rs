@@ -4,15 +4,17 @@
 //! builder only ever sees markup within the limits, and only when HTML is what was asked for.
 
 pub(super) mod entities;
+mod markup;
 mod scan;
 mod style;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::encoding::{Passage, Surface, Text};
+use super::encoding::{Surface, Text};
+use super::json::{Document, Intent, inside};
 use super::output::Place;
-use super::size::Kind;
+use super::size::{Kind, Strings};
 use crate::finding::{Carrier, Finding, Stage};
 
 /// The most markup that is read, in bytes.
@@ -31,7 +33,10 @@ pub struct Defused<'a> {
     pub(super) text: Cow<'a, str>,
     /// Sanitised markup, if HTML was asked for and the tree could be built.
     pub(super) markup: Option<String>,
-    pub(super) is_json: bool,
+    /// What was said about it, if it is JSON.
+    pub(super) json: Option<Strings>,
+    /// JSON taken apart: what is shown, or what stands in a text that does not claim to be JSON.
+    pub(super) documents: Vec<Document>,
     pub(super) surfaces: Vec<Surface>,
     pub(super) findings: Vec<Finding>,
 }
@@ -40,19 +45,32 @@ pub struct Defused<'a> {
 #[must_use]
 pub fn defuse(text: Text<'_>, place: Place) -> Defused<'_> {
     let Text { passages, mut surfaces, mut findings } = text;
-    let is_json = passages.first().is_some_and(|first| first.kind == Kind::Json);
+    let json = passages.first().and_then(|first| match first.kind {
+        Kind::Json(strings) => Some(strings),
+        Kind::Plain | Kind::Html => None,
+    });
+    let mut documents = Vec::new();
     let mut markup = None;
     let mut shown: Option<Cow<'_, str>> = None;
     for passage in passages {
         let visible = passage.shown;
-        let text = if passage.kind == Kind::Html {
-            let walk = read(&passage, &mut surfaces, &mut findings);
+        let text = if let Some(mut document) = passage.document {
+            defuse_strings(&mut document, &mut surfaces, &mut findings);
+            let text = document.render();
+            documents.push(document);
+            Cow::Owned(text)
+        } else if passage.kind == Kind::Html {
+            let walk = read(&passage.text, &mut surfaces, &mut findings);
             if place == Place::Html && visible && walk.within_limits {
                 markup.get_or_insert_with(String::new).push_str(&POLICY.clean(&passage.text).to_string());
             }
             Cow::Owned(walk.text)
         } else {
             peek(&passage.text, &mut surfaces);
+            if let Some(mut document) = inside(&passage.text) {
+                super::encoding::settle_strings(&mut document, &mut surfaces, &mut findings);
+                documents.push(document);
+            }
             passage.text
         };
         if !visible {
@@ -64,7 +82,32 @@ pub fn defuse(text: Text<'_>, place: Place) -> Defused<'_> {
             Some(before) => Cow::Owned(before.into_owned() + "\n\n" + &text),
         });
     }
-    Defused { text: shown.unwrap_or_default(), markup, is_json, surfaces, findings }
+    Defused { text: shown.unwrap_or_default(), markup, json, documents, surfaces, findings }
+}
+
+/// Markup in strings of JSON: text, unless it is meant as HTML or as it was written.
+fn defuse_strings(document: &mut Document, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) {
+    let mut found = Vec::new();
+    document.each(&mut |text, intent| {
+        if !markup::holds_markup(text) {
+            return None;
+        }
+        let walk = read(text, surfaces, &mut found);
+        match intent {
+            Intent::Data => Some(walk.text),
+            Intent::Html if walk.within_limits => {
+                let sanitised = POLICY.clean(text).to_string();
+                surfaces.push(Surface::new(Carrier::Json, walk.text));
+                Some(super::encoding::settle(sanitised, surfaces, &mut found))
+            }
+            Intent::Html => Some(walk.text),
+            Intent::Source => {
+                surfaces.push(Surface::new(Carrier::Json, walk.text));
+                None
+            }
+        }
+    });
+    findings.extend(Finding::heaviest_of_each(found));
 }
 
 /// What ammonia may leave standing: text, structure and links. No pictures, because loading one tells its server.
@@ -80,8 +123,7 @@ struct Walk {
     within_limits: bool,
 }
 
-fn read(passage: &Passage<'_>, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) -> Walk {
-    let mut source = passage.text.as_ref();
+fn read(mut source: &str, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) -> Walk {
     let mut whole = true;
     if source.len() > MARKUP {
         let cut = (0..=MARKUP).rev().find(|&at| source.is_char_boundary(at)).unwrap_or(0);

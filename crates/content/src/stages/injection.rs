@@ -4,6 +4,7 @@
 //! sender could reach the score; every surface is read, plain and decoded; each point has a finding.
 
 mod code;
+mod documents;
 mod lexicon;
 mod patterns;
 mod phrases;
@@ -11,10 +12,11 @@ mod rules;
 mod sentences;
 mod structure;
 
-use super::encoding::Surface;
 use super::encoding::fold::fold;
 use super::encoding::views::{atbash, caesar, reversed, rot13, views};
+use super::encoding::{Surface, settle};
 use super::html::Defused;
+use super::size::Strings;
 use crate::finding::{Carrier, Finding, Stage};
 use sentences::Reading;
 
@@ -27,7 +29,12 @@ pub struct Screened<'a> {
 
 impl Screened<'_> {
     pub(super) fn is_json(&self) -> bool {
-        self.defused.is_json
+        self.defused.json.is_some()
+    }
+
+    /// Whether somebody said that it is JSON.
+    pub(super) fn claims_json(&self) -> bool {
+        self.defused.json.is_some_and(|strings| strings != Strings::Unsaid)
     }
 
     pub(super) fn text(&self) -> &str {
@@ -49,7 +56,13 @@ const KEPT: usize = 12;
 pub fn screen(mut defused: Defused<'_>) -> Screened<'_> {
     let mut best = 0.0_f32;
     let mut findings = Vec::new();
-    look(&defused.text, Carrier::Plain, &mut best, &mut findings);
+    // What is shown of JSON is read as what it says, not as how it is written.
+    if !(defused.json.is_some() && defused.documents.first().is_some_and(|document| document.is_valid)) {
+        look(&defused.text, Carrier::Plain, &mut best, &mut findings);
+    }
+    for document in &defused.documents {
+        documents::look_at(document, &mut best, &mut findings);
+    }
     for surface in &defused.surfaces {
         look(&surface.text, surface.carrier, &mut best, &mut findings);
     }
@@ -65,12 +78,20 @@ fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding
     if disguised {
         findings.push(Finding { carrier, ..Finding::note(Stage::Encoding, "confusable", 0) });
     }
-    let own = if disguised && carrier == Carrier::Plain { Carrier::Homoglyph } else { carrier };
+    let own = if disguised && matches!(carrier, Carrier::Plain | Carrier::Json) { Carrier::Homoglyph } else { carrier };
     let plain = judge(&folded.text, own, best, findings);
     let mut inner: Vec<Surface> = views(&folded.text);
     inner.extend(turned(&plain, &folded.text));
     for view in inner {
-        let again = fold(&view.text);
+        // What stage 2 takes out of a text can stand in what is decoded from it.
+        let (mut hidden, mut smuggled) = (Vec::new(), Vec::new());
+        let text = settle(view.text, &mut hidden, &mut smuggled);
+        *best = smuggled.iter().map(|finding| finding.score).fold(*best, f32::max);
+        findings.extend(smuggled.into_iter().filter(|finding| finding.score > 0.0));
+        for surface in hidden {
+            judge(&fold(&surface.text).text, surface.carrier, best, findings);
+        }
+        let again = fold(&text);
         let seen = judge(&again.text, view.carrier, best, findings);
         for surface in turned(&seen, &again.text) {
             judge(&surface.text, surface.carrier, best, findings);

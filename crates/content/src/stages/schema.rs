@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
+use sluice_core::json::{Reading, reading};
 
 use super::injection::Screened;
 use super::size::Limits;
@@ -54,10 +55,23 @@ pub fn shape<'a>(mut screened: Screened<'a>, schema: Option<&Schema>, limits: &L
         return if schema.is_some() { Err(Refused::NotJson) } else { Ok(Shaped { screened, value: None }) };
     }
     within(screened.text(), limits)?;
-    let value: Option<Value> = serde_json::from_str(screened.text()).ok();
+    let kind = reading(screened.text().as_bytes());
+    let value: Option<Value> = match kind {
+        // Who calls it JSON means one thing by it; of a text that only looks like it nobody reads a value.
+        Reading::Repeated if screened.claims_json() => return Err(Refused::DuplicateKey),
+        Reading::Repeated => None,
+        Reading::One | Reading::Several | Reading::Broken => serde_json::from_str(screened.text()).ok(),
+    };
     match (&value, schema) {
         (None, Some(_)) => return Err(Refused::NotJson),
-        (None, None) => screened.note(Finding::note(Stage::Schema, "json.invalid", 0)),
+        (None, None) => {
+            let rule = match kind {
+                Reading::Several => "json.several",
+                Reading::Repeated => "json.duplicate_key",
+                Reading::One | Reading::Broken => "json.invalid",
+            };
+            screened.note(Finding::note(Stage::Schema, rule, 0));
+        }
         (Some(value), Some(schema)) if !schema.0.is_valid(value) => return Err(Refused::Schema),
         (Some(_), _) => {}
     }

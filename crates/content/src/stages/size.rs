@@ -78,7 +78,7 @@ impl<'a> Raw<'a> {
 pub enum Kind {
     Plain,
     Html,
-    Json,
+    Json(Strings),
 }
 
 /// One run of bytes of one kind. A mail has several.
@@ -90,6 +90,24 @@ pub(super) struct Piece<'a> {
     /// Whether an agent gets to see it; the rest is only screened.
     pub(super) shown: bool,
 }
+
+/// What is known about the strings of JSON before its schema is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strings {
+    /// They are data of a service that calls them JSON.
+    Data,
+    /// Nobody said that the text is JSON: it only reads as such.
+    Unsaid,
+    /// They are definitions, whose words are not to be changed.
+    Definition,
+    /// They are the result of a tool, with texts as somebody wrote them.
+    ToolResult,
+}
+
+/// The media type of what a tool of a mounted server gave. Markup in its texts stays as it was written.
+pub const TOOL_RESULT: &str = "application/vnd.sluicegate.tool-result+json";
+/// The media type of what a server says of a tool. Markup in it stays as it was written.
+pub const TOOL_DEFINITION: &str = "application/vnd.sluicegate.tool-definition+json";
 
 /// Content within its limits.
 #[derive(Debug, Clone)]
@@ -117,7 +135,7 @@ pub fn bound<'a>(raw: Raw<'a>, limits: &Limits) -> Result<Bounded<'a>, Refused> 
     sniff(&bytes, &media)?;
     let kind = kind(&bytes, &media);
     let mut findings = Vec::new();
-    if media.name == "application/json" && kind != Kind::Json {
+    if media.name == "application/json" && !matches!(kind, Kind::Json(_)) {
         findings.push(Finding::note(Stage::Size, "type.mismatch", 0));
     }
     let piece = Piece { bytes, kind, charset: media.charset, shown: true };
@@ -213,11 +231,13 @@ fn kind(bytes: &[u8], media: &Media) -> Kind {
     let head = head.get(..512).unwrap_or(head);
     match media.name.as_str() {
         "text/html" | "application/xhtml+xml" => Kind::Html,
-        name if name.ends_with("json") => Kind::Json,
+        TOOL_RESULT => Kind::Json(Strings::ToolResult),
+        TOOL_DEFINITION => Kind::Json(Strings::Definition),
+        name if name.ends_with("json") => Kind::Json(Strings::Data),
         "" if matches!(head.first(), Some(b'{' | b'['))
             && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() =>
         {
-            Kind::Json
+            Kind::Json(Strings::Unsaid)
         }
         "" | "text/plain" if is_html(head) => Kind::Html,
         _ => Kind::Plain,

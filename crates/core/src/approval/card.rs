@@ -142,6 +142,7 @@ fn single(write: CardWrite<'_>, why: &[AskReason], space: Space) -> Shown {
         argument(&mut text, name, value);
     }
     origins(&mut text, write.targets);
+    spawned(&mut text, action);
     let (prose, whole): (Vec<_>, Vec<_>) = others.into_iter().partition(|(name, _)| is_prose(write.prose, name));
     for (name, value) in whole {
         argument(&mut text, name, value);
@@ -150,6 +151,15 @@ fn single(write: CardWrite<'_>, why: &[AskReason], space: Space) -> Shown {
         argument(&mut text, name, &if space.cuts_prose { shortened(value) } else { value.clone() });
     }
     fit(text, space)
+}
+
+/// What a spawn adds to the call, whole.
+fn spawned(text: &mut String, action: &Action) {
+    let Some(options) = action.spawn() else { return };
+    let _ = writeln!(text, "asked for as: {}", crate::proxy::spawn::CAPABILITY);
+    for (name, value) in options.fields() {
+        argument(text, &format!("spawn.{name}"), &value);
+    }
 }
 
 /// The gateway's own reasons, each on its line.

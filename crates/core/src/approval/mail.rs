@@ -1,8 +1,9 @@
-//! The words of a person in a mail: what they wrote themselves, without what their mail program put around it.
+//! The words of a person in a mail: what they wrote themselves, and what their mail program put around it.
 //!
-//! Takes the plain text of a mail; gives its first block, up to the quote, the signature or the next blank line.
-//! Promise: text that was quoted, forwarded or added by a program is never taken for the person's own, whatever
-//! program and language wrote its introduction; where in doubt, less is taken.
+//! Takes the plain text of a mail; gives everything up to the quote or signature, and what the rest is. Promise: text
+//! that was quoted, forwarded or added by a program is never taken for the person's own, whatever program and language
+//! wrote its introduction; and nothing is left out silently: what follows the words is named as the letter we sent, as
+//! what programs usually add, or as something that the person may have written.
 
 /// What introduces a signature of a telephone or program, at the start of a line, in lower case.
 const FOOTERS: [&str; 24] = [
@@ -32,7 +33,11 @@ const FOOTERS: [&str; 24] = [
     "отправлено с",
 ];
 
-/// How the first line of a quoted head is called: sender first, then what else such heads begin with.
+/// What the line with the sender of a quoted head is called: one such line is enough to tell a head.
+const SENDERS: [&str; 12] =
+    ["from", "von", "de", "da", "van", "från", "fra", "od", "от", "发件人", "差出人", "보낸 사람"];
+
+/// How the lines of a quoted head are called.
 const HEADS: [&str; 37] = [
     "from",
     "sent",
@@ -109,185 +114,249 @@ const WROTE: [&str; 30] = [
 
 /// Lines across which a program breaks "On …, … wrote:".
 const BROKEN_OVER: usize = 3;
+/// Most lines of a signature.
+const LONGEST_SIGNATURE: usize = 10;
+/// What stands in every letter about a question, so that a quote of one is told from any other text.
+const LETTER_MARK: &str = "appr_";
 
-/// The first block of what a person wrote; nothing if a quote or signature comes first.
+/// What a person wrote, and what else is in the mail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyText {
+    /// Everything before a quote or signature, without blank lines around it.
+    pub words: String,
+    /// What follows it.
+    pub rest: Rest,
+}
+
+/// What a mail holds beside the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing at all.
+    Nothing,
+    /// The letter that is answered, as mail programs quote it. Nothing else.
+    OwnLetter,
+    /// What mail programs add: a signature, a quote. Nothing that looks like an answer, and nothing that is certainly ours.
+    Usual,
+    /// Something that the person may have written.
+    Doubtful,
+}
+
+impl Rest {
+    /// Whether the words are certainly all that the person wrote.
+    #[must_use]
+    pub const fn is_nothing_of_theirs(self) -> bool {
+        matches!(self, Self::Nothing | Self::OwnLetter)
+    }
+
+    /// The word on the wire between processes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::OwnLetter => "own_letter",
+            Self::Usual => "usual",
+            Self::Doubtful => "doubtful",
+        }
+    }
+
+    /// Read back. What is not known is doubtful.
+    #[must_use]
+    pub fn from_word(word: &str) -> Self {
+        let known = [Self::Nothing, Self::OwnLetter, Self::Usual].into_iter().find(|rest| rest.as_str() == word);
+        known.unwrap_or(Self::Doubtful)
+    }
+}
+
+/// Divides a mail into the words of its sender and the rest.
 #[must_use]
-pub fn own_words(text: &str) -> String {
+pub fn read_reply(text: &str) -> ReplyText {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<&str> = text.split('\n').collect();
-    let mut own: Vec<&str> = Vec::new();
-    for (n, line) in lines.iter().enumerate() {
-        let ahead = lines.iter().skip(n).take(BROKEN_OVER).copied().collect::<Vec<_>>();
-        if is_foreign(line, &ahead) {
-            break;
-        }
-        match (line.trim().is_empty(), own.is_empty()) {
-            (true, true) => {}
-            (true, false) => break,
-            (false, _) => own.push(line.trim_end()),
-        }
-    }
-    own.join("\n").trim().to_owned()
+    let begins = (0..lines.len()).find(|n| foreign(lines.get(*n..).unwrap_or_default()).is_some());
+    let end = begins.unwrap_or(lines.len());
+    let (own, rest) = lines.split_at(end);
+    let own: Vec<&str> = own.iter().map(|line| line.trim_end()).collect();
+    ReplyText { words: own.join("\n").trim().to_owned(), rest: rest_of(rest) }
 }
 
-/// Whether a line begins what is not the person's own. `ahead` starts with the line itself.
-fn is_foreign(line: &str, ahead: &[&str]) -> bool {
-    let plain = line.trim();
+/// What begins at a line that is not the person's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Foreign {
+    /// One quoted line.
+    Quoted,
+    /// So many lines that introduce a quote.
+    Introduction(usize),
+    /// A mark after which a signature stands.
+    SignatureMark,
+    /// A line that a telephone or program adds.
+    Footer,
+    /// Everything from here on is a quoted mail.
+    WholeMail,
+    /// A line of dashes or the like, which says nothing by itself.
+    Rule,
+}
+
+/// What begins at the first of these lines, if that is not the person's own.
+fn foreign(lines: &[&str]) -> Option<Foreign> {
+    let plain = lines.first()?.trim();
     if plain.is_empty() {
-        return false;
+        return None;
     }
     let low = plain.to_lowercase();
-    plain.starts_with(['>', '|', '＞'])
-        || is_rule(plain)
-        || FOOTERS.iter().any(|footer| low.starts_with(footer))
-        || low.starts_with("begin forwarded message")
-        || low.starts_with("anfang der weitergeleiteten nachricht")
-        || is_head(plain)
-        || introduces(ahead)
-}
-
-/// A line of dashes, underscores or equals signs, alone or around words such as `Original Message`; the mark of a
-/// signature; and the star rules of some programs.
-fn is_rule(line: &str) -> bool {
-    if line == "--" || line == "—" || line == "––" {
-        return true;
+    if plain.starts_with(['>', '|', '＞']) {
+        return Some(Foreign::Quoted);
     }
-    ["--", "__", "==", "**", "- -"].iter().any(|mark| line.starts_with(mark))
+    if ["--", "—", "––", "__"].contains(&plain) {
+        return Some(Foreign::SignatureMark);
+    }
+    if FOOTERS.iter().any(|footer| low.starts_with(footer)) {
+        return Some(Foreign::Footer);
+    }
+    if low.starts_with("begin forwarded message") || low.starts_with("anfang der weitergeleiteten nachricht") {
+        return Some(Foreign::WholeMail);
+    }
+    if is_titled_rule(plain) || begins_head(lines) {
+        return Some(Foreign::WholeMail);
+    }
+    if let Some(length) = introduction(lines) {
+        return Some(Foreign::Introduction(length));
+    }
+    is_bare_rule(plain).then_some(Foreign::Rule)
 }
 
-/// `From: …`, also between stars as some programs print bold.
-fn is_head(line: &str) -> bool {
-    let line = line.trim_start_matches('*');
-    let Some((name, _)) = line.split_once([':', '：']) else { return false };
+/// What the lines after the words are.
+fn rest_of(lines: &[&str]) -> Rest {
+    let text = lines.join("\n");
+    if text.trim().is_empty() {
+        return Rest::Nothing;
+    }
+    let (mut left, mut only_quote, mut shortened) = (lines, true, false);
+    while let Some(line) = left.first() {
+        let take = match foreign(left) {
+            None if line.trim().is_empty() => 1,
+            // Somebody wrote on, below a quote or a signature.
+            None => return Rest::Doubtful,
+            Some(Foreign::Quoted) => 1,
+            Some(Foreign::Introduction(length)) => {
+                shortened |= is_shortened_introduction(line);
+                let after = left.get(length..).unwrap_or_default();
+                let next = after.iter().position(|line| !line.trim().is_empty());
+                // Some programs quote without a mark: then everything below the introduction is the quote.
+                let unmarked = next.is_some_and(|next| foreign(after.get(next..).unwrap_or_default()).is_none());
+                if unmarked { left.len() } else { length }
+            }
+            Some(Foreign::WholeMail) => left.len(),
+            Some(Foreign::SignatureMark) => {
+                only_quote = false;
+                let rest = left.get(1..).unwrap_or_default();
+                let length = (0..rest.len()).find(|n| foreign(rest.get(*n..).unwrap_or_default()).is_some());
+                let length = length.unwrap_or(rest.len());
+                let written = rest.iter().take(length).filter(|line| !line.trim().is_empty()).count();
+                if written > LONGEST_SIGNATURE {
+                    return Rest::Doubtful;
+                }
+                length + 1
+            }
+            Some(Foreign::Footer) => {
+                only_quote = false;
+                1
+            }
+            Some(Foreign::Rule) => {
+                let after = left.get(1..).unwrap_or_default();
+                let next = after.iter().position(|line| !line.trim().is_empty());
+                match next.map(|next| foreign(after.get(next..).unwrap_or_default())) {
+                    None | Some(Some(_)) => {
+                        only_quote = only_quote && next.is_some();
+                        1
+                    }
+                    Some(None) => return Rest::Doubtful,
+                }
+            }
+        };
+        left = left.get(take..).unwrap_or_default();
+    }
+    let ours = text.contains(LETTER_MARK) || shortened;
+    if only_quote && ours { Rest::OwnLetter } else { Rest::Usual }
+}
+
+/// A line of nothing but dashes, underscores, equals signs or stars.
+fn is_bare_rule(line: &str) -> bool {
+    line.chars().count() >= 3 && line.chars().all(|c| "-_=* –—".contains(c))
+}
+
+/// Dashes or the like on both sides of words: `-----Original Message-----`.
+fn is_titled_rule(line: &str) -> bool {
+    ['-', '_', '=', '*'].into_iter().any(|mark| {
+        let marks = |text: &str| text.chars().take_while(|c| *c == mark).count();
+        let back: String = line.chars().rev().collect();
+        let words = line.trim_matches(mark);
+        marks(line) >= 3 && marks(&back) >= 3 && words.chars().any(char::is_alphabetic)
+    })
+}
+
+/// The name of a header line such as `From: …`, also between stars as some programs print bold.
+fn head_name(line: &str) -> Option<String> {
+    let line = line.trim().trim_start_matches('*');
+    let (name, _) = line.split_once([':', '：'])?;
     let name = name.trim_end_matches('*').trim().to_lowercase();
-    HEADS.contains(&name.as_str())
+    HEADS.contains(&name.as_str()).then_some(name)
 }
 
-/// `On …, … wrote:`, on one line or broken over a few.
-fn introduces(ahead: &[&str]) -> bool {
+/// Whether the head of a quoted mail begins here: its sender, or two of its lines.
+fn begins_head(lines: &[&str]) -> bool {
+    let name = |n: usize| lines.get(n).and_then(|line| head_name(line));
+    name(0).is_some_and(|first| SENDERS.contains(&first.as_str()) || name(1).is_some())
+}
+
+/// How many lines `On …, … wrote:` takes if it begins here, on one line or broken over a few.
+fn introduction(lines: &[&str]) -> Option<usize> {
+    if lines.first().is_some_and(|line| is_shortened_introduction(line)) {
+        return Some(1);
+    }
     let mut joined = String::new();
-    for (n, line) in ahead.iter().enumerate() {
+    for (n, line) in lines.iter().take(BROKEN_OVER).enumerate() {
         let line = line.trim();
         // It may go on after its first line, but not over a blank one.
         if line.is_empty() {
-            return false;
+            return None;
         }
         joined.push(' ');
         joined.push_str(&line.to_lowercase());
         let end = joined.trim_end_matches(['>', ' ', '\u{a0}']);
         let colon = end.ends_with(':') || end.ends_with('：');
         let dated = joined.chars().any(|c| c.is_ascii_digit()) || joined.contains('@');
-        if colon && dated && WROTE.iter().any(|word| joined.contains(word)) {
-            return true;
+        let says_so = WROTE.iter().any(|word| joined.contains(word)) || is_quoted_below(lines, n + 1);
+        if colon && dated && says_so && (n > 0 || begins_like_introduction(line)) {
+            return Some(n + 1);
         }
         // A first line that could be an answer is looked at alone: `4 he wrote:` is somebody's note.
         if n == 0 && !begins_like_introduction(line) {
-            return false;
+            return None;
         }
     }
-    false
+    None
+}
+
+/// Whether the first line from here on that is not blank is quoted.
+fn is_quoted_below(lines: &[&str], from: usize) -> bool {
+    let mut below = lines.iter().skip(from).map(|line| line.trim()).filter(|line| !line.is_empty());
+    below.next().is_some_and(|line| line.starts_with('>'))
+}
+
+/// `On Tue...`, as the approval gate's own description shortens it: it holds nothing that could be an answer.
+fn is_shortened_introduction(line: &str) -> bool {
+    let line = line.trim();
+    let short = line.strip_suffix("...").or_else(|| line.strip_suffix('…'));
+    short.and_then(|line| line.strip_prefix("On ")).is_some_and(|day| {
+        day.chars().count() <= 10 && !day.is_empty() && day.chars().all(|c| c.is_alphanumeric() || ", ".contains(c))
+    })
 }
 
 /// Whether a line can be the first of an introduction: it does not begin as an answer does.
 fn begins_like_introduction(line: &str) -> bool {
-    !line.starts_with(['1', '2', '3', '4', '5', '6']) || line.contains('@') || line.contains('年')
+    let first = line.split_whitespace().next().unwrap_or_default();
+    !["1", "2", "3", "4", "5", "6"].contains(&first) || line.contains('@')
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_seeds_own_example() {
-        assert_eq!(own_words("4 add logs\n\nOn Tue..."), "4 add logs");
-    }
-
-    #[test]
-    fn quotes_end_the_words_in_many_programs_and_languages() {
-        for quote in [
-            "On Tue, 5 Nov 2024 at 10:02, Gate <gate@example.test> wrote:\n> 1",
-            "On Tue, 5 Nov 2024 at 10:02, A very long name of somebody\n<gate@example.test> wrote:\n> 1",
-            "On Nov 5, 2024, at 10:02 AM, Gate <gate@example.test>\nwrote:\n\n> 1",
-            "Am Di., 5. Nov. 2024 um 10:02 Uhr schrieb Gate <gate@example.test>:\n> 1",
-            "Am 05.11.24 um 10:02 schrieb Gate:\n> 1",
-            "Le mar. 5 nov. 2024 à 10:02, Gate <gate@example.test> a écrit :\n> 1",
-            "El mar, 5 nov 2024 a las 10:02, Gate (<gate@example.test>) escribió:\n> 1",
-            "Il giorno mar 5 nov 2024 alle ore 10:02 Gate <gate@example.test> ha scritto:\n> 1",
-            "Em ter., 5 de nov. de 2024 às 10:02, Gate <gate@example.test> escreveu:\n> 1",
-            "Op di 5 nov 2024 om 10:02 schreef Gate <gate@example.test>:\n> 1",
-            "Den tis 5 nov. 2024 kl 10:02 skrev Gate <gate@example.test>:\n> 1",
-            "tir. 5. nov. 2024 kl. 10.02 skrev Gate <gate@example.test>:\n> 1",
-            "ti 5. marrask. 2024 klo 10.02 Gate (gate@example.test) kirjoitti:\n> 1",
-            "wt., 5 lis 2024 o 10:02 Gate <gate@example.test> napisał(a):\n> 1",
-            "út 5. 11. 2024 v 10:02 odesílatel Gate <gate@example.test> napsal:\n> 1",
-            "вт, 5 нояб. 2024 г. в 10:02, Gate <gate@example.test>:\n> 1",
-            "5 Kas 2024 Sal 10:02 tarihinde Gate <gate@example.test> şunu yazdı:\n> 1",
-            "2024年11月5日(火) 10:02 Gate <gate@example.test>:\n> 1",
-            "Gate <gate@example.test> 于2024年11月5日周二 10:02写道：\n> 1",
-            "2024년 11월 5일 (화) 오전 10:02, Gate <gate@example.test>님이 작성:\n> 1",
-            "-----Original Message-----\nFrom: Gate\n1",
-            "----- Ursprüngliche Nachricht -----\nVon: Gate\n1",
-            "-------- Message d'origine --------\n1",
-            "________________________________\nFrom: Gate <gate@example.test>\nSent: Tuesday\n1",
-            "From: Gate <gate@example.test>\nSent: Tuesday\nTo: Ana\nSubject: Run\n\n1",
-            "*From:* Gate <gate@example.test>\n*Sent:* Tuesday\n1",
-            "Von: Gate <gate@example.test>\nGesendet: Dienstag\nAn: Ana\n1",
-            "De : Gate <gate@example.test>\nEnvoyé : mardi\nÀ : Ana\n1",
-            "发件人：Gate\n1",
-            "Begin forwarded message:\n\nFrom: Gate\n1",
-            "> 1  Allow once\n> 2  Allow for this session",
-            "| 1  Allow once",
-        ] {
-            for (own, gap) in [("3", "\n\n"), ("3", "\n"), ("4 add logs", "\n\n"), ("5 npm test", "\n")] {
-                // Without a sender's address or a verb, only a blank line can tell such an introduction.
-                let bare = quote.starts_with("вт,") || quote.starts_with("2024年");
-                if bare && gap == "\n" {
-                    continue;
-                }
-                assert_eq!(own_words(&format!("{own}{gap}{quote}")), own, "{quote}");
-            }
-            if !quote.starts_with("вт,") && !quote.starts_with("2024年") {
-                assert_eq!(own_words(quote), "", "nothing of a quote is taken: {quote}");
-            }
-        }
-    }
-
-    #[test]
-    fn signatures_end_the_words() {
-        for footer in [
-            "-- \nAna",
-            "--\nAna",
-            "—\nAna",
-            "__\nAna",
-            "Sent from my iPhone",
-            "Von meinem iPhone gesendet",
-            "Gesendet von Outlook für Android",
-            "Envoyé de mon iPhone",
-            "Enviado desde mi iPhone",
-            "Inviato da iPhone",
-            "Verstuurd vanaf mijn iPhone",
-            "Skickat från min iPhone",
-            "Get Outlook for iOS",
-            "Отправлено с iPhone",
-        ] {
-            assert_eq!(own_words(&format!("1\n{footer}")), "1", "{footer}");
-            assert_eq!(own_words(footer), "", "{footer}");
-        }
-        assert_eq!(own_words("1\r\n\r\nThanks,\r\nAna"), "1", "the first block is the reply");
-    }
-
-    #[test]
-    fn a_note_may_speak_of_writing_and_of_senders() {
-        assert_eq!(own_words("4 what he wrote: fine"), "4 what he wrote: fine");
-        assert_eq!(own_words("4 keep it short, from: me"), "4 keep it short, from: me");
-        assert_eq!(own_words("5 Dear Ana,\nthe rest"), "5 Dear Ana,\nthe rest");
-    }
-
-    #[test]
-    fn odd_line_ends_and_blank_fronts_change_nothing() {
-        assert_eq!(own_words("\r\n\r\n  \r\n1\r\n> 2"), "1");
-        assert_eq!(own_words("1\r> 2"), "1");
-        assert_eq!(own_words(""), "");
-        assert_eq!(own_words(&"\n".repeat(100_000)), "");
-    }
-}
+mod tests;

@@ -2,13 +2,14 @@
 //!
 //! Takes the text a person sent back, without quotes and signature; gives their answer, or says why
 //! it is none. Promise: a yes is exact. Only a lone `1`, `2` or `6`, or a `4` or `5` with a text,
-//! allows anything; whatever else a person writes changes nothing and shows the menu again.
+//! allows anything; a `3` denies, whatever reason follows it; whatever else a person writes changes nothing and shows
+//! the menu again.
 
 /// The menu, the same for every question.
 pub const MENU: &str = "\
 1  Allow once
 2  Allow for this session
-3  Deny
+3  Deny (reply: 3, or 3 your reason)
 4  Allow once and add a note (reply: 4 your note)
 5  Change, then allow once (reply: 5 the changed text)
 6  Always allow this action type (until revoked)";
@@ -23,8 +24,8 @@ pub enum Reply {
     Once,
     /// 2: this one and its like, for the session.
     Session,
-    /// 3: no.
-    Deny,
+    /// 3: no, with the reason if one was given.
+    Deny(Option<String>),
     /// 4: this one, with words for the agent. They are data and mean nothing to the gateway.
     Note(String),
     /// 5: not this one but the text given here.
@@ -54,6 +55,9 @@ pub enum Unclear {
         /// The digit that was sent.
         code: &'static str,
     },
+    /// The mail holds more text than the answer, around a quote or a signature. It may take the answer back.
+    #[error("the mail holds more text than the answer")]
+    MoreText,
     /// A text longer than [`LONGEST_PAYLOAD`].
     #[error("the text after the digit is longer than {LONGEST_PAYLOAD} characters")]
     PayloadTooLong,
@@ -76,26 +80,21 @@ pub fn parse(text: &str) -> Result<Reply, Unclear> {
     match code {
         "4" => required(code, payload).map(Reply::Note),
         "5" => required(code, payload).map(Reply::Amend),
+        // A denial counts, however long its reason is.
+        "3" => Ok(Reply::Deny(reason(payload))),
         _ if !payload.is_empty() => Err(Unclear::PayloadUnwanted { code }),
         "1" => Ok(Reply::Once),
         "2" => Ok(Reply::Session),
-        "3" => Ok(Reply::Deny),
         "6" => Ok(Reply::Always),
         _ => Err(Unclear::NoCode),
     }
 }
 
-/// The first block of a longer text: from its first line that is not blank up to the next blank or
-/// quoted one. This is all of a mail that counts as the reply.
-#[must_use]
-pub fn first_block(text: &str) -> String {
-    let lines = text.lines().skip_while(|line| line.trim().is_empty());
-    let block: Vec<&str> =
-        lines.take_while(|line| !line.trim().is_empty() && !line.trim_start().starts_with('>')).collect();
-    block.join("\n")
-}
-
 const CODES: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
+
+fn reason(payload: &str) -> Option<String> {
+    payload.chars().any(is_visible).then(|| payload.chars().take(LONGEST_PAYLOAD).collect())
+}
 
 fn required(code: &'static str, payload: &str) -> Result<String, Unclear> {
     if !payload.chars().any(is_visible) {
@@ -122,7 +121,7 @@ impl Reply {
         match self {
             Self::Once => "1",
             Self::Session => "2",
-            Self::Deny => "3",
+            Self::Deny(_) => "3",
             Self::Note(_) => "4",
             Self::Amend(_) => "5",
             Self::Always => "6",
@@ -134,7 +133,7 @@ impl Reply {
     pub const fn allows(&self) -> bool {
         match self {
             Self::Once | Self::Session | Self::Note(_) | Self::Amend(_) | Self::Always => true,
-            Self::Deny => false,
+            Self::Deny(_) => false,
         }
     }
 }
@@ -148,6 +147,7 @@ impl Unclear {
             | Self::NoCode
             | Self::PayloadMissing { .. }
             | Self::PayloadUnwanted { .. }
+            | Self::MoreText
             | Self::PayloadTooLong => "approval.unclear_reply",
         }
     }
@@ -169,7 +169,9 @@ mod tests {
         for (text, reply) in [
             ("1", Reply::Once),
             ("2", Reply::Session),
-            ("3", Reply::Deny),
+            ("3", Reply::Deny(None)),
+            ("3 too risky", Reply::Deny(Some("too risky".into()))),
+            ("3\n\nnot before Monday,\nplease", Reply::Deny(Some("not before Monday,\nplease".into()))),
             ("4 add logs", Reply::Note("add logs".into())),
             ("5 npm test", Reply::Amend("npm test".into())),
             ("6", Reply::Always),
@@ -190,7 +192,7 @@ mod tests {
         for text in ["1 and 2", "1 thanks", "1\nno wait", "1\n\nno wait", "2 3", "6 if you must", "1 ?", "1 > 1"] {
             assert!(matches!(parse(text), Err(Unclear::PayloadUnwanted { .. })), "{text:?}");
         }
-        assert_eq!(parse("3 never"), Err(Unclear::PayloadUnwanted { code: "3" }));
+        assert_eq!(parse(&format!("3 {}", "x".repeat(9_000))).unwrap().code(), "3", "a long reason denies too");
     }
 
     #[test]
@@ -250,15 +252,6 @@ mod tests {
         assert_eq!(parse("5"), Err(Unclear::PayloadMissing { code: "5" }));
         assert!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD))).is_ok());
         assert_eq!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD + 1))), Err(Unclear::PayloadTooLong));
-    }
-
-    #[test]
-    fn the_first_block_of_a_mail_ends_where_the_quote_begins() {
-        assert_eq!(first_block("4 add logs\n\nOn Tue..."), "4 add logs");
-        assert_eq!(first_block("\r\n \r\n1\r\n> 2\r\n"), "1");
-        assert_eq!(first_block("5 one\r\ntwo\r\n\r\nthree"), "5 one\ntwo");
-        assert_eq!(first_block("> 1\n\n1"), "", "a quote in front is no reply, and neither is what follows");
-        assert_eq!(first_block(""), "");
     }
 
     #[test]

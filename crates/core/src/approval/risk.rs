@@ -83,15 +83,7 @@ const OUTSIDE: [&str; 11] = [
     "alerts.send",
 ];
 /// What runs something later, uses a credential or replaces a state as a whole.
-const DEEP: [&str; 7] = [
-    "secrets.use",
-    "process.kill",
-    "scheduler.cron_create",
-    "scheduler.delay",
-    "state.backup.restore",
-    "state.backup.export",
-    "state.snapshot.load",
-];
+const DEEP: [&str; 4] = ["process.kill", "scheduler.cron_create", "scheduler.delay", "state.snapshot.load"];
 
 /// The risk of a call.
 #[must_use]

@@ -5,6 +5,7 @@
 //! is unclear decides nothing.
 
 use super::card;
+use super::mail::Rest;
 use super::reply::{self, Reply, Unclear};
 
 /// What kind of answer a question takes.
@@ -66,10 +67,54 @@ pub fn read(text: &str, form: Form<'_>) -> Result<Meaning, Unclear> {
     }
 }
 
+/// What a reply amounts to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Understood {
+    /// It is an answer.
+    Answer(Meaning),
+    /// It would be one, and it carries a text of which something may be missing. The person has to confirm what was
+    /// understood before it counts.
+    ToConfirm(Meaning),
+}
+
+/// Reads a reply of which this text was understood, with this left over.
+///
+/// # Errors
+/// When it is not exactly one answer, or more was written than the answer.
+pub fn hear(text: &str, rest: Rest, form: Form<'_>) -> Result<Understood, Unclear> {
+    let meaning = read(text, form)?;
+    match &meaning {
+        Meaning::Freeze(_) | Meaning::Menu(Reply::Deny(_)) => Ok(Understood::Answer(meaning)),
+        _ if carries_text(&meaning) && !rest.is_nothing_of_theirs() => Ok(Understood::ToConfirm(meaning)),
+        _ if rest == Rest::Doubtful => Err(Unclear::MoreText),
+        _ => Ok(Understood::Answer(meaning)),
+    }
+}
+
+/// Whether an answer has words of the person in it that something is done with.
+fn carries_text(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Menu(Reply::Note(_) | Reply::Amend(_)) => true,
+        Meaning::Choice(words) => words.chars().count() > 1,
+        Meaning::Menu(_) | Meaning::All { .. } | Meaning::First(_) | Meaning::Freeze(_) => false,
+    }
+}
+
+/// The word that confirms what was understood.
+pub const CONFIRM: &str = "confirm";
+
+/// Whether a person confirms what they were told was understood: with that one word.
+#[must_use]
+pub fn is_confirmation(text: &str, rest: Rest) -> bool {
+    text.trim().eq_ignore_ascii_case(CONFIRM) && rest != Rest::Doubtful
+}
+
 /// Whether somebody wants everything to stop, whatever they were asked.
 #[must_use]
 pub fn stop(text: &str) -> Option<Stop> {
-    let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
+    // Stopping is not refused for what stands below it.
+    let first = text.trim().split("\n\n").next().unwrap_or_default();
+    let words: Vec<String> = first.split_whitespace().map(str::to_lowercase).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["freeze"] => Some(Stop::Agent),
         ["freeze", "all"] => Some(Stop::All),
@@ -90,7 +135,7 @@ fn choice(text: &str, options: &[String]) -> Result<Meaning, Unclear> {
     match reply::parse(text)? {
         // Words of their own, behind a 4 as in the menu.
         Reply::Note(words) => Ok(Meaning::Choice(words)),
-        Reply::Deny => Ok(Meaning::Menu(Reply::Deny)),
+        Reply::Deny(reason) => Ok(Meaning::Menu(Reply::Deny(reason))),
         // A plain yes is no answer to a choice, and a standing one even less.
         Reply::Once | Reply::Session | Reply::Amend(_) | Reply::Always => Err(Unclear::NoCode),
     }
@@ -104,7 +149,8 @@ fn batch(text: &str, items: u32) -> Result<Meaning, Unclear> {
     };
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => Err(Unclear::Empty),
-        ["3" | "none"] => Ok(Meaning::Menu(Reply::Deny)),
+        ["none"] => Ok(Meaning::Menu(Reply::Deny(None))),
+        ["3", ..] => reply::parse(text).map(Meaning::Menu),
         ["all", seen] => number(seen).map(|seen| Meaning::All { seen }).ok_or(Unclear::NoCode),
         ["first", n] => match number(n) {
             Some(n) if n >= 1 && n <= items => Ok(Meaning::First(n)),
@@ -161,7 +207,8 @@ mod tests {
         assert_eq!(read(" b "), Ok(Meaning::Choice("B".into())));
         assert_eq!(read("A"), Ok(Meaning::Choice("A".into())));
         assert_eq!(read("4 Use neither"), Ok(Meaning::Choice("Use neither".into())));
-        assert_eq!(read("3"), Ok(Meaning::Menu(Reply::Deny)));
+        assert_eq!(read("3"), Ok(Meaning::Menu(Reply::Deny(None))));
+        assert_eq!(read("3 ask Bob"), Ok(Meaning::Menu(Reply::Deny(Some("ask Bob".into())))));
         for bad in ["C", "1", "2", "6", "5 x", "A?", "A B", "Use Vue", "", "é", "Ａ", "4"] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
@@ -173,8 +220,9 @@ mod tests {
         assert_eq!(read("all 7"), Ok(Meaning::All { seen: 7 }));
         assert_eq!(read("ALL  6"), Ok(Meaning::All { seen: 6 }), "whether that still fits is the store's question");
         assert_eq!(read("first 3"), Ok(Meaning::First(3)));
-        assert_eq!(read("3"), Ok(Meaning::Menu(Reply::Deny)));
-        assert_eq!(read("none"), Ok(Meaning::Menu(Reply::Deny)));
+        assert_eq!(read("3"), Ok(Meaning::Menu(Reply::Deny(None))));
+        assert_eq!(read("3  too many"), Ok(Meaning::Menu(Reply::Deny(Some("too many".into())))));
+        assert_eq!(read("none"), Ok(Meaning::Menu(Reply::Deny(None))));
         for bad in
             ["1", "2", "6", "all", "first", "first 0", "first 8", "first -1", "first +3", "first 3 or so", "all 7!", ""]
         {
@@ -191,6 +239,31 @@ mod tests {
                 assert!(read(bad, form).is_err(), "{bad:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_text_of_which_something_may_be_missing_is_confirmed_first() {
+        let (options, all) = (options(), [Rest::Nothing, Rest::OwnLetter, Rest::Usual, Rest::Doubtful]);
+        for (text, form) in [("4 x", Form::Menu), ("5 x", Form::Menu), ("4 neither", Form::Choice(&options))] {
+            let heard = |rest| hear(text, rest, form).unwrap();
+            assert_eq!(
+                all.map(|rest| matches!(heard(rest), Understood::Answer(_))),
+                [true, true, false, false],
+                "{text}"
+            );
+        }
+        for (text, form) in [("1", Form::Menu), ("6", Form::Menu), ("b", Form::Choice(&options))] {
+            assert_eq!(all.map(|rest| hear(text, rest, form).is_ok()), [true, true, true, false], "{text}");
+        }
+        for (text, form) in [("3", Form::Menu), ("3 no", Form::Menu), ("freeze", Form::Batch { items: 2 })] {
+            assert!(all.iter().all(|rest| matches!(hear(text, *rest, form), Ok(Understood::Answer(_)))), "{text}");
+        }
+        assert_eq!(
+            hear("freeze all\n\nnow!", Rest::Doubtful, Form::Menu),
+            Ok(Understood::Answer(Meaning::Freeze(Stop::All)))
+        );
+        assert!(is_confirmation(" Confirm\n", Rest::Usual) && !is_confirmation("confirm", Rest::Doubtful));
+        assert!(!is_confirmation("confirm 1", Rest::Nothing) && !is_confirmation("1", Rest::Nothing));
     }
 
     #[test]

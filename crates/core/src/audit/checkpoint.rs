@@ -225,6 +225,14 @@ impl Signer {
         &self.last
     }
 
+    /// What was signed last, once more: the same text and the same signature. For a note that could not be kept.
+    ///
+    /// # Errors
+    /// Never for a checkpoint that was signed before.
+    pub fn last_note(&self) -> Result<Note, SignError> {
+        Ok(Note::sign(self.last.to_string(), &self.key)?)
+    }
+
     /// The public key.
     #[must_use]
     pub const fn key(&self) -> &super::key::VerifierKey {

@@ -70,7 +70,7 @@ impl Note {
     ///
     /// # Errors
     /// When the text cannot be the text of a note.
-    pub(super) fn sign(text: String, key: &SecretKey) -> Result<Self, NoteError> {
+    pub(crate) fn sign(text: String, key: &SecretKey) -> Result<Self, NoteError> {
         check_text(&text)?;
         let signature = Signed {
             name: key.public().name().to_owned(),

@@ -157,7 +157,7 @@ impl Policy {
         let (system_line, system) = self.explain_file(Layer::System, Some(0), &facts);
         let unknown = self.is_unknown(question, capability);
         let verdict = Verdict::combine(Layers { agent, org, system }, self.default_for(capability), unknown);
-        let whole = CallVerdict { own: verdict, reads: self.judge_call(question).reads };
+        let whole = CallVerdict { own: verdict, ..self.judge_call(question) };
         let decided = whole.decided_by();
         let reason_of = |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(visible);
         let reads = whole.reads.iter().map(|read| ReadLine {

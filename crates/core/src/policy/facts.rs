@@ -171,9 +171,7 @@ impl<'q> Facts<'q> {
         }
         let named = FILES.iter().filter_map(|name| self.argument(name)).map(Value::as_str);
         let patches = ["input", "patch", "command"].iter().filter_map(|name| self.argument(name)?.as_str());
-        let patched = patches.filter(|text| is_patch(text)).flat_map(|text| {
-            text.lines().filter_map(|line| PATCHED.iter().find_map(|start| line.strip_prefix(start))).map(str::trim)
-        });
+        let patched = patches.filter(|text| is_patch(text)).flat_map(patched_files);
         named.chain(patched.map(Some)).collect()
     }
 
@@ -290,8 +288,13 @@ fn each_text<'v>(value: &'v Value, depth: usize, found: &mut Vec<&'v str>) {
     }
 }
 
+/// The files that a patch names.
+pub(crate) fn patched_files(patch: &str) -> impl Iterator<Item = &str> {
+    patch.lines().filter_map(|line| PATCHED.iter().find_map(|start| line.strip_prefix(start))).map(str::trim)
+}
+
 /// Whether a text is a patch for several files, as some coding agents hand to their tools.
-fn is_patch(text: &str) -> bool {
+pub(crate) fn is_patch(text: &str) -> bool {
     text.trim_start().starts_with("*** Begin Patch")
 }
 

@@ -20,6 +20,8 @@ pub struct Question<'q> {
     pub capability: &'q CapabilityName,
     /// With which arguments.
     pub arguments: &'q Map<String, Value>,
+    /// The arguments of `proxy.spawn`, for a call that was asked for as a spawn.
+    pub spawn: Option<&'q Map<String, Value>>,
     /// At which account, after the configured default was filled in.
     pub account: Option<&'q str>,
     /// In which session of the gateway.
@@ -47,6 +49,7 @@ impl<'q> Question<'q> {
             agent,
             capability,
             arguments,
+            spawn: None,
             account: None,
             session: None,
             tainted: false,

@@ -2,17 +2,20 @@
 //!
 //! Takes a question; gives its own verdict and one verdict for each path that the call reads (the source of a copy, the
 //! folder of a search), judged as a `filesystem.read` of that path. Promise: reading is one permission. The strictest of
-//! all verdicts counts, so no capability reads what a rule keeps from `filesystem.read`.
+//! all verdicts counts, so no capability reads what a rule keeps from `filesystem.read`. A call that was asked for as a
+//! spawn is also judged by the rules that name `proxy.spawn`: they can make the answer stricter and nothing else.
 
 use serde_json::{Map, Value};
 
 use super::Policy;
-use super::judge::{Hit, Reason, Verdict};
+use super::judge::{Base, Hit, Reason, Verdict};
 use super::layer::Layer;
+use super::pattern::Pattern;
 use super::question::Question;
 use super::rule::RuleRef;
 use crate::capability::Capability;
 use crate::ids::CapabilityName;
+use crate::proxy::spawn;
 use crate::tier::Tier;
 
 /// The capability that stands for reading a file or folder.
@@ -25,6 +28,8 @@ pub struct CallVerdict {
     pub own: Verdict,
     /// About each path that it reads.
     pub reads: Vec<ReadVerdict>,
+    /// What rules that name `proxy.spawn` say, if it is one and there are any.
+    pub spawn: Option<Verdict>,
 }
 
 /// What policy says to reading one path.
@@ -49,7 +54,23 @@ impl Policy {
             Ok(name) => self.reads_of(question).into_iter().map(|read| judge_read(read, &name)).collect(),
             Err(_) => Vec::new(),
         };
-        CallVerdict { own, reads }
+        CallVerdict { own, reads, spawn: self.judge_spawn(question) }
+    }
+
+    /// What the rules that name `proxy.spawn` itself say. A rule about all capabilities that begin alike says its word about
+    /// the operation already, and no default counts twice.
+    fn judge_spawn(&self, question: &Question<'_>) -> Option<Verdict> {
+        let (arguments, name) = (question.spawn?, CapabilityName::new(spawn::CAPABILITY).ok()?);
+        // Where targets come from is asked of the operation: a rule about the spawn sees the same ones.
+        let found = self.judge(&Question { capability: &name, arguments, spawn: None, account: None, ..*question });
+        let names_it = |hit: &Hit| {
+            let rule = self.rule(hit.rule);
+            rule.is_some_and(|rule| rule.pattern == Pattern::Name(spawn::CAPABILITY.into()))
+        };
+        let [agent, org, system] = [found.agent, found.org, found.system].map(|hit| hit.filter(names_it));
+        let tier = [agent, org, system].into_iter().flatten().map(|hit| hit.tier).reduce(Tier::raise)?;
+        let base = if agent.is_some() { Base::AgentRule } else { Base::OrgOverride };
+        Some(Verdict { tier, base, agent, org, system, unknown: false })
     }
 
     /// The paths a call reads, each with the arguments of the `filesystem.read` it counts as. An argument that is no
@@ -66,8 +87,8 @@ impl Policy {
 
 impl CallVerdict {
     /// All verdicts, the call's own one first.
-    fn all(&self) -> impl Iterator<Item = &Verdict> {
-        std::iter::once(&self.own).chain(self.reads.iter().map(|read| &read.verdict))
+    pub fn all(&self) -> impl Iterator<Item = &Verdict> {
+        std::iter::once(&self.own).chain(self.reads.iter().map(|read| &read.verdict)).chain(&self.spawn)
     }
 
     /// The answer: the strictest of all.

@@ -131,6 +131,7 @@ impl Given {
             agent,
             capability: &self.capability,
             arguments: &self.arguments,
+            spawn: None,
             account: self.account.as_deref(),
             session: self.session.as_deref(),
             tainted: self.tainted,

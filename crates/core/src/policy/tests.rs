@@ -756,7 +756,7 @@ fn an_explanation_names_every_rule_it_considered() {
     system  system.yaml: no rule matched
       skipped line 29   filesystem.delete -> blocked
                 fails  any_path_prefix: /bin, /boot, /dev, /etc, /lib, /lib32, /lib64, /libx32, … (/workspace/other/x)
-      not considered: 18 about other capabilities
+      not considered: 16 about other capabilities
 
     base: the rule of the agent file
     verdict: blocked (agents/bookkeeper.yaml:22)
@@ -764,4 +764,31 @@ fn an_explanation_names_every_rule_it_considered() {
     let value = serde_json::to_value(&explanation).unwrap();
     assert_eq!(value["decided_by"], "agents/bookkeeper.yaml:22");
     assert_eq!(value["layers"][0]["rules"][0]["state"], "skipped");
+}
+
+#[test]
+fn a_rule_about_spawns_is_asked_as_well_and_only_makes_it_stricter() {
+    let judge = |rules: &str, spawned: bool| {
+        let policy = policy("defaults: {tier: autonomous}\n", &[("clerk", rules)]);
+        let (agent, name) = (AgentName::new("clerk").unwrap(), CapabilityName::new("state.shared.get").unwrap());
+        let (arguments, spawn) =
+            (json!({"key": "plan"}), json!({"label": "board", "task": "feed", "timeout_minutes": 1}));
+        let mut question = Question::new(&agent, &name, arguments.as_object().unwrap(), NOON);
+        question.spawn = spawned.then(|| spawn.as_object().unwrap());
+        let (verdict, explained) = (policy.judge_call(&question), policy.explain(&question));
+        assert_eq!(verdict.tier(), explained.tier, "the explanation agrees");
+        verdict.tier()
+    };
+    let named = "rules:\n  - {capability: proxy.spawn, tier: blocked, conditions: {label_in: [board]}}\n";
+    assert_eq!((judge(named, true), judge(named, false)), (Tier::Blocked, Tier::Autonomous));
+    let other = "rules:\n  - {capability: proxy.spawn, tier: blocked, conditions: {label_in: [other]}}\n";
+    assert_eq!(judge(other, true), Tier::Autonomous, "its conditions are about the spawn");
+    let looser = "rules:\n  - {capability: proxy.spawn, tier: autonomous}\n  - {capability: \"state.*\", tier: approval_required}\n";
+    assert_eq!((judge(looser, true), judge(looser, false)), (Tier::ApprovalRequired, Tier::ApprovalRequired));
+    for wide in ["proxy.*", "proxy.s*", "*"] {
+        let rules = format!(
+            "rules:\n  - {{capability: \"state.*\", tier: notify}}\n  - {{capability: \"{wide}\", tier: blocked}}\n"
+        );
+        assert_eq!(judge(&rules, true), Tier::Notify, "`{wide}` names no spawn");
+    }
 }

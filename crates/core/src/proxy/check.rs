@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::budget::{DEAR, LARGEST};
 use super::request::{Piece, pieces};
 use super::{Kind, Operation, Proxy, is_name};
 
@@ -17,6 +18,10 @@ use super::{Kind, Operation, Proxy, is_name};
 const WALL: u32 = 30;
 /// Largest answer that may be asked for, in kilobytes.
 const ANSWER: u32 = 8 * 1024;
+/// Most refusals in a row before a pause.
+const REFUSALS: u32 = 100;
+/// The longest pause after refusals, in seconds.
+const PAUSE: u32 = 24 * 60 * 60;
 /// Most operations of one proxy: it has a single purpose.
 const OPERATIONS: usize = 50;
 /// Words in the name of a field that carries a credential.
@@ -56,6 +61,7 @@ pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<Flaw> {
     }
     base(proxy, &mut flaws);
     limits(proxy, &mut flaws);
+    budget(proxy, &mut flaws);
     if proxy.operations.is_empty() {
         flaws.add("proxy.no_allow_list", "operations", "list the requests the proxy may make; it makes no other");
     }
@@ -109,6 +115,52 @@ fn limits(proxy: &Proxy, flaws: &mut Flaws) {
     if limits.answer_kb == 0 || limits.answer_kb > ANSWER {
         flaws.add("proxy.limits", "limits.answer_kb", format!("between 1 and {ANSWER}"));
     }
+    if limits.breaker_refusals == 0 || limits.breaker_refusals > REFUSALS {
+        flaws.add("proxy.limits", "limits.breaker_refusals", format!("between 1 and {REFUSALS}"));
+    }
+    let (first, longest) = (limits.breaker_pause_seconds, limits.breaker_longest_pause_seconds);
+    if first == 0 || first > longest || longest > PAUSE {
+        let text = format!("a first pause of at least 1 s, no longer than the longest, which is at most {PAUSE} s");
+        flaws.add("proxy.limits", "limits.breaker_pause_seconds", text);
+    }
+}
+
+/// A budget in which not even one task fits would be a proxy that never runs.
+fn budget(proxy: &Proxy, flaws: &mut Flaws) {
+    let (declared, one) = (&proxy.budget, proxy.estimate(proxy.limits().wall()));
+    if let Some(limit) = one.exceeded(declared.limits()) {
+        let text = "less than one task may use: one request, its largest answer, its longest time and its price";
+        flaws.add("proxy.budget", format!("budget.{}", limit.field()), text);
+    }
+    let counts = [
+        ("requests_per_day", declared.requests_per_day),
+        ("bytes_per_day", declared.bytes_per_day),
+        ("seconds_per_day", declared.seconds_per_day),
+    ];
+    for (field, value) in counts {
+        if value > LARGEST / 1000 {
+            flaws.add("proxy.budget", format!("budget.{field}"), format!("at most {}", LARGEST / 1000));
+        }
+    }
+}
+
+/// What a person should look at although the proxy may run.
+pub(super) fn warnings(proxy: &Proxy) -> Vec<Flaw> {
+    let mut found = Flaws(Vec::new());
+    let price = proxy.budget.price_per_request;
+    if price > DEAR {
+        let text =
+            format!("one request costs {price}, more than {DEAR}: the task does too much; split it, or use no proxy");
+        found.add("proxy.dear", "budget.price_per_request", text);
+    }
+    for (name, operation) in &proxy.operations {
+        let score = proxy.routing_score(operation);
+        if !score.needs_proxy() {
+            let text = format!("routing score {score}");
+            found.add("proxy.needless", format!("operations.{name}"), text);
+        }
+    }
+    found.0
 }
 
 fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut Flaws) {
@@ -160,6 +212,13 @@ fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut
     }
     lasting::operation(&at(""), operation, identity, flaws);
     secrets(operation, &at(""), flaws);
+}
+
+/// Why a schema allows anything somewhere, or refers elsewhere, if it does.
+pub(super) fn schema_flaw(schema: &Value) -> Option<String> {
+    let mut flaws = Flaws(Vec::new());
+    check_schema(schema, "", &mut flaws);
+    flaws.0.into_iter().next().map(|flaw| flaw.text)
 }
 
 /// A schema must describe, and describe here: no schema fetched from elsewhere.
@@ -317,6 +376,9 @@ mod tests {
         assert_eq!(swap("limits: {per_minute: 10, per_hour: 100, burn: 200}\n", ""), ["proxy.no_limiter"]);
         assert_eq!(swap("per_minute: 10", "per_minute: 0"), ["proxy.no_limiter"]);
         assert_eq!(swap("per_minute: 10", "per_minute: 1000"), ["proxy.limits"]);
+        for odd in ["breaker_refusals: 0", "breaker_pause_seconds: 0", "breaker_pause_seconds: 901"] {
+            assert_eq!(swap("per_minute: 10", &format!("{odd}, per_minute: 10")), ["proxy.limits"], "{odd}");
+        }
         assert_eq!(
             swap("    answer: {type: object, required: [id], properties: {id: {type: string, maxLength: 40}}}", ""),
             ["proxy.no_schema"]

@@ -39,7 +39,7 @@ pub enum FillError {
 
 /// A piece of a text with places.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(crate) enum Piece<'a> {
     /// As written.
     Literal(&'a str),
     /// The value of an argument.
@@ -47,7 +47,7 @@ pub(super) enum Piece<'a> {
 }
 
 /// Cuts a text into what is written and what is filled in. `{` without a name is as written.
-pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
+pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -162,7 +162,7 @@ impl Operation {
     }
 }
 
-fn fill(pieces: &[Piece<'_>], arguments: &Map<String, Value>) -> String {
+pub(crate) fn fill(pieces: &[Piece<'_>], arguments: &Map<String, Value>) -> String {
     pieces
         .iter()
         .map(|piece| match piece {
@@ -173,7 +173,7 @@ fn fill(pieces: &[Piece<'_>], arguments: &Map<String, Value>) -> String {
 }
 
 /// A body with its places filled. What a call left out is left out.
-fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> {
+pub(crate) fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> {
     Some(match template {
         Value::String(text) => match pieces(text).as_slice() {
             [Piece::Place(name)] => arguments.get(*name)?.clone(),
@@ -188,7 +188,7 @@ fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> 
     })
 }
 
-fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
@@ -197,7 +197,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Percent-encodes everything that is not a plain letter, digit or one of `-._~`.
-fn encode(text: &str, out: &mut String) {
+pub(crate) fn encode(text: &str, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -49,7 +49,6 @@ codes! {
     DoorVersion = "door.version", 400, AfterChange,
         "this protocol version is not spoken here",
         "use one of the versions the gateway offers";
-
     // Identity: who asks.
     IdentityMissing = "identity.missing", 401, AfterChange,
         "the request carries no credential",
@@ -84,7 +83,6 @@ codes! {
     IdentitySession = "identity.session", 404, AfterChange,
         "the session is not known, has ended or belongs to someone else",
         "open a session with POST /v1/sessions and use the id it returns";
-
     // JSON: a text with no meaning, or with two.
     JsonTooLarge = "json.too_large", 413, AfterChange, "the JSON text is too long",
         "send less in one call";
@@ -98,7 +96,6 @@ codes! {
         "send each key once";
     JsonSyntax = "json.syntax", 400, AfterChange, "the text is not valid JSON",
         "correct the JSON at the place named";
-
     // Schema: a call that is not one of ours.
     SchemaUnknownCapability = "schema.unknown_capability", 404, AfterChange,
         "there is no capability of this name",
@@ -121,7 +118,6 @@ codes! {
     SchemaUnknownAccount = "schema.unknown_account", 422, AfterChange,
         "there is no connected account of this name",
         "leave the account out to use the default, or name one that is connected";
-
     // Policy: the rules say no.
     PolicyBlocked = "policy.blocked", 403, Never,
         "a rule blocks this call",
@@ -135,30 +131,31 @@ codes! {
     PolicyUnavailable = "policy.unavailable", 503, AfterPerson,
         "the rules could not be read, so nothing is allowed",
         "stop and tell your user; an operator has to repair the policy files";
-
     // Checks: too many questions about calls that the caller carries out itself.
     CheckFlood = "check.flood", 429, secs(60),
         "too many calls were checked in a short time that need a person",
         "wait for the time named and for the questions that are open; do not check the same kind of call again meanwhile";
-
     // Batch: too much at once.
     BatchWindow = "batch.window", 403, AfterPerson,
         "too many writes at this service in a short time; a person decides about all of them together",
         "stop sending further writes of this kind and wait for the decision; do not split the work or slow it down to get past the limit";
-
     // Leak scan: something that must not leave.
     LeakFound = "leak.found", 403, AfterChange,
         "the call holds something that must not leave, such as a secret or private data",
         "leave that content out if the task can be done without it; do not encode, split or reword it to get past the check";
-
     // Content from outside.
     ContentWithheld = "content.withheld", 403, AfterPerson,
         "the item is withheld because it looks like an attack on agents",
         "go on without the item; your user can look at it and release it";
+    ContentAmbiguous = "content.ambiguous", 409, AfterPerson,
+        "two readers read the message differently, so who sent it or what it says is not certain",
+        "do not answer or forward it; your user can look at both readings, and a new mail to an address you know needs no answer to this one";
     ContentUnread = "content.unread", 502, AfterPerson,
         "what came from outside could not be read safely, so nothing of it is given",
         "go on without it; asking again gives the same answer until the gateway can read it";
-
+    ContentDuplicateKey = "content.duplicate_key", 502, AfterPerson,
+        "the service sent JSON with the same key twice in an object, which two readers read differently, so nothing of it is given",
+        "go on without it; the service has to send each key of an object once";
     // Approval: what people answered, or did not.
     ApprovalDenied = "approval.denied", 403, Never,
         "a person said no",
@@ -208,7 +205,6 @@ codes! {
     ApprovalTooMany = "approval.too_many", 429, AfterPerson,
         "too many questions are waiting for people",
         "wait until the open ones are answered; do not send more questions";
-
     // Hold: a write that waits.
     HoldTooLate = "hold.too_late", 409, Never,
         "the write has started or is over, so this can no longer be done to it",
@@ -216,6 +212,9 @@ codes! {
     HoldNotYet = "hold.not_yet", 409, secs(30),
         "the write may not move yet",
         "wait until the time named; it goes on by itself";
+    HoldQueueFull = "hold.queue_full", 429, secs(60),
+        "the writes of this agent for this service already wait longer than is sensible",
+        "wait as long as advised, then send the same call with the same idempotency key; more calls do not help";
     HoldNotFound = "hold.not_found", 404, AfterChange,
         "there is no such held write for this credential",
         "use the buffer id exactly as it was returned";
@@ -231,7 +230,6 @@ codes! {
     HoldDiscarded = "hold.discarded", 410, Never,
         "a person discarded the write",
         "this is an answer, not a fault: do not send it again unless your user asks for it";
-
     // Call: the same thing twice.
     CallPossibleDuplicate = "call.possible_duplicate", 409, AfterChange,
         "the same call was made a short while ago",
@@ -242,12 +240,10 @@ codes! {
     CallNotFound = "call.not_found", 404, AfterChange,
         "there is no such call for this credential",
         "use the call id exactly as it was returned";
-
     // Freeze: a person pulled the brake.
     FreezeActive = "freeze.active", 423, AfterPerson,
         "a person has frozen this agent, this service or everything",
         "stop and wait until people lift it: do not look for another way; reads may still work";
-
     // Execute: at the service.
     ExecuteInDoubt = "execute.in_doubt", 409, Never,
         "the write was sent and its outcome is not known yet",
@@ -257,7 +253,13 @@ codes! {
         "it may have happened: never send it again; tell your user";
     ExecuteRefused = "execute.refused", 422, AfterChange,
         "the service refused the write; nothing was changed",
-        "correct what the service names, or tell your user";
+        "tell your user, who sees the service's own words with `sluice dead show`; a corrected call may pass";
+    ExecuteBadArgument = "execute.bad_argument", 422, AfterChange,
+        "an argument names something the service does not have, or cannot be used there; nothing was changed",
+        "correct the argument the text names, or ask your user";
+    ExecuteUnavailable = "execute.unavailable", 503, secs(60),
+        "the service is not available or failed to answer",
+        "a held write is tried again by itself; send a read again as late as advised";
     ExecuteRefusedMismatch = "execute.refused_mismatch", 409, AfterPerson,
         "what was about to be sent is not what was approved; nothing was sent",
         "stop and tell your user; people have been alerted";
@@ -273,7 +275,6 @@ codes! {
     ExecuteReconnect = "execute.reconnect", 503, AfterPerson,
         "the service no longer accepts our credential",
         "tell your user that the account has to be connected again";
-
     // Egress: the way out of a worker.
     EgressNotAllowed = "egress.not_allowed", 403, Never,
         "this host, method or path is not on the allow-list",
@@ -282,7 +283,7 @@ codes! {
         "the request limit for this service is used up for now",
         "wait as long as advised; the limit is kept for the service, not for the call";
     EgressBreaker = "egress.breaker", 503, secs(30),
-        "the service is failing, so requests to it are paused",
+        "the service asked to slow down, so requests to it are paused",
         "wait as long as advised and send the same call again";
     EgressBurned = "egress.burned", 429, AfterPerson,
         "the connection has used up all its requests",
@@ -317,7 +318,6 @@ codes! {
     EgressReply = "egress.reply", 502, AfterChange,
         "the answer began and was cut off",
         "ask for less at a time; if it was a write, look before you send it again";
-
     // Vault: credentials the gateway uses on behalf of agents.
     VaultUnknown = "vault.unknown", 404, AfterChange,
         "there is no secret of this name, or no longer",
@@ -328,7 +328,6 @@ codes! {
     VaultLocked = "vault.locked", 503, AfterPerson,
         "the vault cannot be opened",
         "stop and tell your user; an operator has to see to the root key";
-
     // Worker: the process that did the work.
     WorkerCrashed = "worker.crashed", 502, AfterPerson,
         "the worker that handled this ended unexpectedly",
@@ -336,7 +335,13 @@ codes! {
     WorkerQuarantined = "worker.quarantined", 423, AfterPerson,
         "the service is set aside after an attack until a person has looked",
         "stop and tell your user; do not look for another way to the service";
-
+    // Proxy: an isolated interface to a service nobody trusts.
+    ProxyBudget = "proxy.budget", 429, secs(3600),
+        "the budget of this proxy is used up for today, so nothing was sent",
+        "wait until the next UTC day begins; another operation of the same proxy has the same budget";
+    ProxyOutput = "proxy.output", 422, AfterChange,
+        "the answer does not follow the `output_schema` of the call",
+        "leave `output_schema` out, or describe what the operation declares as its answer";
     // Mount: a server of others behind the gate.
     MountDown = "mount.down", 503, secs(30),
         "the server that carries this out cannot be reached at the moment",
@@ -350,7 +355,6 @@ codes! {
     MountInvalid = "mount.invalid", 422, AfterChange,
         "the mounts of the configuration cannot be used; those in force stay as they are",
         "read the places that are named, correct them in sluice.yaml and try again";
-
     // Rollback: taking back what was done.
     RollbackConflict = "rollback.conflict", 409, AfterPerson,
         "the object has changed since the write; undoing it would overwrite newer work",
@@ -364,28 +368,25 @@ codes! {
     RollbackNotFound = "rollback.not_found", 404, AfterChange,
         "there is no such rollback point for this credential",
         "use the id exactly as it was returned";
+    RollbackUndone = "rollback.already_undone", 409, Never,
+        "the write was taken back already",
+        "nothing is left to do; look at the write to see by whom and when";
     RollbackNotPossible = "rollback.not_possible", 409, Never,
         "the rollback point is not in a state in which this can be done",
         "read its state; what was undone once is not undone twice";
-
     // Files below the roots an operator opened.
     FilesOutOfScope = "filesystem.out_of_scope", 403, AfterChange,
         "the path is outside the folders opened to this agent",
         "use a path below a folder that agent.whoami lists; do not try other spellings of the same place";
-    FilesNotFound = "filesystem.not_found", 404, AfterChange,
-        "there is no such file or folder",
+    FilesNotFound = "filesystem.not_found", 404, AfterChange, "there is no such file or folder",
         "list the folder it should be in";
-    FilesExists = "filesystem.exists", 409, AfterChange,
-        "there is already something at the destination",
+    FilesExists = "filesystem.exists", 409, AfterChange, "there is already something at the destination",
         "choose another name, or say overwrite if your user wants it replaced";
-    FilesNotAFile = "filesystem.not_a_file", 409, AfterChange,
-        "this is not a regular file",
+    FilesNotAFile = "filesystem.not_a_file", 409, AfterChange, "this is not a regular file",
         "folders are listed, not read; devices, sockets and pipes are never touched";
-    FilesNotAFolder = "filesystem.not_a_folder", 409, AfterChange,
-        "this is not a folder",
+    FilesNotAFolder = "filesystem.not_a_folder", 409, AfterChange, "this is not a folder",
         "name the folder, or use the capability for files";
-    FilesNotEmpty = "filesystem.not_empty", 409, AfterChange,
-        "the folder is not empty",
+    FilesNotEmpty = "filesystem.not_empty", 409, AfterChange, "the folder is not empty",
         "only files and empty folders are deleted; delete what is in it first if your user wants that";
     FilesSymlink = "filesystem.symlink", 403, AfterChange,
         "the path leads through a symbolic link, which is never followed",
@@ -393,14 +394,11 @@ codes! {
     FilesHardLink = "filesystem.hard_link", 403, AfterPerson,
         "the file has more than one name and could be reached from outside",
         "tell your user; an operator can allow files with several names";
-    FilesTooLarge = "filesystem.too_large", 413, AfterChange,
-        "the file is larger than this capability takes",
+    FilesTooLarge = "filesystem.too_large", 413, AfterChange, "the file is larger than this capability takes",
         "read it in parts with offset and limit";
-    FilesEncoding = "filesystem.encoding", 422, AfterChange,
-        "the content is not in the encoding named",
+    FilesEncoding = "filesystem.encoding", 422, AfterChange, "the content is not in the encoding named",
         "use encoding binary and base64 for what is not UTF-8 text";
-    FilesPattern = "filesystem.pattern", 422, AfterChange,
-        "the pattern cannot be used",
+    FilesPattern = "filesystem.pattern", 422, AfterChange, "the pattern cannot be used",
         "correct the pattern; look-around and back-references are not supported";
     FilesCount = "filesystem.count", 409, AfterChange,
         "the number of places found is not the expected one; nothing was changed",
@@ -417,83 +415,110 @@ codes! {
     FilesNoWatch = "filesystem.no_watch", 404, AfterChange,
         "this agent has no such watch, or the gateway was restarted since",
         "begin a new watch and use the id it returns";
-    FilesDenied = "filesystem.denied", 403, AfterPerson,
-        "the operating system does not let the gateway do this",
+    FilesDenied = "filesystem.denied", 403, AfterPerson, "the operating system does not let the gateway do this",
         "tell your user; an operator can change the permissions of the folder";
     FilesDiskFull = "filesystem.disk_full", 507, AfterPerson,
         "there is no room left on the disk of this folder; nothing was written",
         "stop and tell your user";
-    FilesFailed = "filesystem.failed", 502, AfterPerson,
-        "the operating system reported a failure",
+    FilesFailed = "filesystem.failed", 502, AfterPerson, "the operating system reported a failure",
+        "tell your user and name the call id";
+    // Repositories below the opened folders.
+    GitNotInstalled = "git.not_installed", 501, AfterPerson, "git is not installed on the gateway's machine",
+        "tell your user; an operator can install git, or name it as `git.program`";
+    GitNotARepository = "git.not_a_repository", 404, AfterChange, "this folder has no `.git` folder of its own",
+        "name the folder that holds `.git`; linked working trees and submodules are not worked on";
+    GitUnsupportedRepository = "git.unsupported_repository", 422, AfterPerson,
+        "the repository uses an unsupported extension", "tell your user; the text names the extension";
+    GitUnknownRevision = "git.unknown_revision", 404, AfterChange, "there is no such branch or commit",
+        "list the branches with git.branch, or the commits with git.log";
+    GitExists = "git.exists", 409, AfterChange, "there is already a branch or repository of this name",
+        "choose another name";
+    GitNothingToCommit = "git.nothing_to_commit", 409, AfterChange, "nothing changed that could be recorded",
+        "look at git.status; files that a rule keeps from this agent are passed by";
+    GitNoAuthor = "git.no_author", 422, AfterChange, "the repository does not name its author",
+        "send author_name and author_email, or ask your user to set user.name and user.email in the repository";
+    GitConflict = "git.conflict", 409, AfterChange,
+        "the branches have diverged, or files that are not committed are in the way; nothing was changed",
+        "commit the changes first; branches that diverged are merged by a person";
+    GitHiddenPath = "git.hidden_path", 403, Never, "this touches a path that a rule keeps from this agent",
+        "this is a decision, not a fault: do not try another way to the same file; tell your user";
+    GitTooMuch = "git.too_much", 413, AfterChange, "git gave more than is taken in one call",
+        "ask for less: fewer commits, one commit instead of many, or a smaller depth";
+    GitTooSlow = "git.too_slow", 504, SafeToRepeat, "git took longer than it may",
+        "ask for less, or tell your user; an operator can raise `git.time`";
+    GitRemoteNotAllowed = "git.remote_not_allowed", 403, AfterPerson, "this remote address is not open to git",
+        "tell your user; an operator names a connection for it under `git.connections`";
+    GitRemoteRefused = "git.remote_refused", 502, AfterPerson, "the remote could not be reached, or refused",
+        "check that it exists and that the branch can be updated without force; tell your user";
+    GitFailed = "git.failed", 502, AfterPerson, "git reported a failure",
         "tell your user and name the call id";
 
+    // Programs run for agents, and those that operators declared.
+    ProcessNotAllowed = "process.not_allowed", 403, AfterPerson, "this program is not among those that may be run",
+        "tell your user; an operator lists programs under `process.programs`";
+    ProcessNotFound = "process.not_found", 404, AfterChange,
+        "this agent has no such process, or the gateway was restarted since",
+        "list the processes with process.list; they end with the gateway";
+    ProcessTooMany = "process.too_many", 429, secs(30), "as many programs run as may at once",
+        "wait until one has ended, or end one with process.kill";
+    ProcessFailed = "process.failed", 502, AfterPerson, "the program could not be started",
+        "check its name and arguments; tell your user and name the call id";
+    CustomProgramFailed = "custom.program_failed", 502, AfterPerson, "the program ended without a usable answer",
+        "tell your user and name the call id; what it complained about is shown to people only";
+    CustomTooSlow = "custom.too_slow", 504, SafeToRepeat, "the program took longer than it may, and was ended",
+        "ask for less, or tell your user; an operator can raise `program.limits.timeout_seconds`";
+
     // State that agents keep.
-    StateConflict = "state.conflict", 409, AfterChange,
-        "the value was changed by someone else since that version",
+    StateConflict = "state.conflict", 409, AfterChange, "the value was changed by someone else since that version",
         "read it again and decide anew with its current version";
-    StateQuota = "state.quota", 413, AfterChange,
-        "the value would exceed the space for this kind of state",
+    StateQuota = "state.quota", 413, AfterChange, "the value would exceed the space for this kind of state",
         "delete what is no longer needed, or keep less";
-    StateKey = "state.key", 422, AfterChange,
-        "this is not a usable key",
+    StateKey = "state.key", 422, AfterChange, "this is not a usable key",
         "keys have 1 to 512 characters without control characters";
-    StateNoSession = "state.no_session", 409, AfterChange,
-        "session state needs a session, and the call names none",
+    StateNoSession = "state.no_session", 409, AfterChange, "session state needs a session, and the call names none",
         "open a session with POST /v1/sessions and send its id along";
-    StateVersion = "state.version", 404, AfterChange,
-        "that version is no longer kept",
+    StateVersion = "state.version", 404, AfterChange, "that version is no longer kept",
         "read the history of the key for the versions that are";
 
     // Services: what people connected.
-    ServiceUnknown = "service.unknown", 404, AfterChange,
-        "no service of this name is configured here",
+    ServiceUnknown = "service.unknown", 404, AfterChange, "no service of this name is configured here",
         "check the name; `sluice services list` shows them";
     ServiceStopped = "service.stopped", 423, AfterPerson,
         "the connection behind this service is paused or needs a new sign-in",
         "wait until a person lets it go on (sluice services resume, sluice connect); reads still work";
-    ServiceSettings = "service.settings", 409, AfterPerson,
-        "the settings of this service cannot be used",
+    ServiceStarting = "service.starting", 503, secs(5), "the service that carries this out is being started",
+        "wait as long as advised and send the same call again; other services can be used meanwhile";
+    ServiceSettings = "service.settings", 409, AfterPerson, "the settings of this service cannot be used",
         "tell your user; an operator has to correct the configuration";
     OauthState = "oauth.state", 409, AfterChange,
         "this does not answer a link that was given out, or it comes too late or a second time",
         "begin again: `sluice connect`";
-    OauthRefused = "oauth.refused", 403, AfterPerson,
-        "the provider does not grant access",
+    OauthRefused = "oauth.refused", 403, AfterPerson, "the provider does not grant access",
         "tell your user; a person has to connect again and say yes to everything that is asked";
-    OauthUnclear = "oauth.unclear", 502, secs(30),
-        "the provider did not answer as one does",
+    OauthUnclear = "oauth.unclear", 502, secs(30), "the provider did not answer as one does",
         "wait as long as advised and try again";
 
     // Store: nothing acknowledged before it is durable.
-    StoreUnavailable = "store.unavailable", 503, secs(5),
-        "the database does not answer; nothing was done",
+    StoreUnavailable = "store.unavailable", 503, secs(5), "the database does not answer; nothing was done",
         "wait as long as advised and send the same call with the same idempotency key";
     StoreDiskFull = "store.disk_full", 507, AfterPerson,
         "there is no room left to record new writes, so none are taken",
         "stop and tell your user; cancelling and reading states still work";
-    StoreNotFound = "store.not_found", 404, AfterChange,
-        "there is nothing by that id for this credential",
+    StoreNotFound = "store.not_found", 404, AfterChange, "there is nothing by that id for this credential",
         "use ids exactly as the gateway returned them";
-    StoreConflict = "store.conflict", 409, SafeToRepeat,
-        "it has moved on since it was read; nothing was changed",
+    StoreConflict = "store.conflict", 409, SafeToRepeat, "it has moved on since it was read; nothing was changed",
         "read it again and decide anew";
-    StoreInUse = "store.in_use", 503, AfterPerson,
-        "the database is in use by another process",
+    StoreInUse = "store.in_use", 503, AfterPerson, "the database is in use by another process",
         "tell your user; an operator has to stop the other one first";
-    StoreForeignFile = "store.foreign_file", 503, AfterPerson,
-        "the database file belongs to another program",
+    StoreForeignFile = "store.foreign_file", 503, AfterPerson, "the database file belongs to another program",
         "tell your user; an operator has to correct the path";
-    StoreOldSqlite = "store.old_sqlite", 503, AfterPerson,
-        "the SQLite library is too old to keep our promises",
+    StoreOldSqlite = "store.old_sqlite", 503, AfterPerson, "the SQLite library is too old to keep our promises",
         "tell your user; an operator has to install a current release";
-    StoreNodeTaken = "store.node_taken", 503, AfterPerson,
-        "another gateway runs under this one's name",
+    StoreNodeTaken = "store.node_taken", 503, AfterPerson, "another gateway runs under this one's name",
         "tell your user; an operator has to give each gateway its own name";
-    StoreEngine = "store.engine", 500, AfterPerson,
-        "the database refused a statement; nothing was changed",
+    StoreEngine = "store.engine", 500, AfterPerson, "the database refused a statement; nothing was changed",
         "tell your user and name the call id";
-    StoreDamaged = "store.damaged", 503, AfterPerson,
-        "the database is damaged, so nothing new is started",
+    StoreDamaged = "store.damaged", 503, AfterPerson, "the database is damaged, so nothing new is started",
         "stop and tell your user; an operator has to restore it";
     StoreWrongKey = "store.wrong_key", 503, AfterPerson,
         "the local copy is sealed with a key that is not there any more",
@@ -501,11 +526,9 @@ codes! {
     StoreNewerSchema = "store.newer_schema", 503, AfterPerson,
         "the database belongs to a newer version of the gateway",
         "tell your user; an operator has to start the newer version";
-    StoreReadOnly = "store.read_only", 503, AfterPerson,
-        "the database takes no changes at present",
+    StoreReadOnly = "store.read_only", 503, AfterPerson, "the database takes no changes at present",
         "stop sending writes and tell your user; reading still works";
-    StoreUnknownOutcome = "store.unknown_outcome", 503, SafeToRepeat,
-        "it is not known whether the call was recorded",
+    StoreUnknownOutcome = "store.unknown_outcome", 503, SafeToRepeat, "it is not known whether the call was recorded",
         "send the same call with the same idempotency key; without a key, read your calls first";
     StoreDurabilityOff = "store.durability_off", 503, AfterPerson,
         "the database could forget what it acknowledges, so nothing is taken",
@@ -529,8 +552,7 @@ codes! {
         "wait as long as advised; held writes keep their place";
 
     // Audit: no effect without a record.
-    AuditUnavailable = "audit.unavailable", 503, secs(30),
-        "the call cannot be recorded, so it is not carried out",
+    AuditUnavailable = "audit.unavailable", 503, secs(30), "the call cannot be recorded, so it is not carried out",
         "wait as long as advised and send the same call with the same idempotency key";
 
     // Gateway: the house itself.
@@ -540,19 +562,15 @@ codes! {
     GatewayStarting = "gateway.starting", 503, secs(5),
         "the gateway is starting and first looks after what was left open",
         "wait as long as advised and send the same call again";
-    GatewayStopping = "gateway.stopping", 503, secs(15),
-        "the gateway is stopping and takes nothing new",
+    GatewayStopping = "gateway.stopping", 503, secs(15), "the gateway is stopping and takes nothing new",
         "wait as long as advised and send the same call with the same idempotency key";
-    GatewayClock = "gateway.clock", 503, secs(60),
-        "the clock has jumped, so nothing is sent until it is steady",
+    GatewayClock = "gateway.clock", 503, secs(60), "the clock has jumped, so nothing is sent until it is steady",
         "wait as long as advised; held writes keep their place";
     GatewaySandbox = "gateway.sandbox", 503, AfterPerson,
         "this machine cannot lock workers in as required, so none is started",
         "tell your user; an operator decides how the gateway may run";
-    GatewayInternal = "gateway.internal", 500, AfterPerson,
-        "something went wrong inside the gateway",
+    GatewayInternal = "gateway.internal", 500, AfterPerson, "something went wrong inside the gateway",
         "tell your user and name the call id; repeat it only with the same idempotency key";
-    GatewayUnsupported = "gateway.unsupported", 501, Never,
-        "this gateway does not do that",
+    GatewayUnsupported = "gateway.unsupported", 501, Never, "this gateway does not do that",
         "go on without it; GET /v1/capabilities lists what can be asked";
 }

@@ -50,6 +50,30 @@ macro_rules! codes {
 }
 
 impl Code {
+    /// Whether the call itself was wrong, so that only whoever made it can do something about it.
+    #[must_use]
+    pub fn is_callers_mistake(self) -> bool {
+        let named = [Self::ExecuteBadArgument, Self::StoreNotFound, Self::HoldNotFound, Self::EgressUrl];
+        ["schema", "json"].contains(&self.room()) || named.contains(&self) || self == Self::EgressHeader
+    }
+
+    /// Whether a question about a service got no answer because the service was not reached, or because a limit of the
+    /// gateway kept the question in. Nobody has looked then.
+    #[must_use]
+    pub fn is_unreached(self) -> bool {
+        matches!(
+            self,
+            // The service, or its connection, is not there for now.
+            Self::ExecuteUnavailable | Self::ExecuteReconnect | Self::MountDown | Self::ServiceStarting
+            // A limit of the gateway.
+            | Self::EgressLimit | Self::EgressBreaker | Self::EgressBurned | Self::FreezeActive | Self::ProcessTooMany
+            // The network.
+            | Self::EgressDns | Self::EgressConnect | Self::EgressTls | Self::EgressNoAnswer
+            // The gateway itself.
+            | Self::VaultLocked | Self::WorkerQuarantined | Self::StoreUnavailable | Self::GatewayUnavailable
+        )
+    }
+
     /// The code with this text.
     #[must_use]
     pub fn from_code(text: &str) -> Option<Self> {

@@ -111,6 +111,22 @@ impl Email {
         Ok(Self { transport: builder.build(), from, reply_to, domain, inbox })
     }
 
+    /// Connects and signs in where letters are handed over, and sends none.
+    ///
+    /// # Errors
+    /// When nobody answers there, or the account is refused.
+    pub async fn signs_in(&self) -> Result<String, Fault> {
+        let refused = |why: &str| Fault::Refused { why: why.to_owned() };
+        match self.transport.test_connection().await {
+            Ok(true) => Ok("the mail server takes our letters".to_owned()),
+            Ok(false) => Err(refused("the mail server does not answer as one")),
+            // SECURITY: the error of the library may repeat what the server said, and the server what we sent.
+            Err(error) if error.is_permanent() => Err(refused("the mail server refuses the account")),
+            Err(error) if error.is_timeout() => Err(refused("the mail server does not answer in time")),
+            Err(_) => Err(refused("the mail server is not reached, or TLS fails")),
+        }
+    }
+
     /// Acts on every reply that has arrived, without waiting for more.
     ///
     /// # Errors
@@ -141,9 +157,24 @@ impl Email {
         let mail = mail.map_err(|_| refused("not to be written"))?;
         match self.transport.send(mail).await {
             Ok(_) => Ok(()),
-            Err(error) if error.is_permanent() => Err(refused("refused by the server")),
-            Err(_) => Err(Fault::Later { after: None, why: "mail: not taken yet".into() }),
+            Err(error) => Err(fault_of(&error)),
         }
+    }
+}
+
+/// What a server's refusal means, with its number and without its words.
+fn fault_of(error: &lettre::transport::smtp::Error) -> Fault {
+    let code = error.status().map(u16::from);
+    let later = |why: String| Fault::Later { after: None, why };
+    match code {
+        // It is not this letter: the server does not know us.
+        Some(code @ (530 | 534 | 535 | 538)) => {
+            Fault::Broken { why: format!("mail: the server does not accept our user or password ({code})") }
+        }
+        Some(code) if error.is_permanent() => Fault::Refused { why: format!("mail: refused by the server ({code})") },
+        Some(code) => later(format!("mail: not taken yet ({code})")),
+        None if error.is_timeout() => later("mail: the server did not answer in time".into()),
+        None => later("mail: the server is not reached, or does not speak as it should".into()),
     }
 }
 

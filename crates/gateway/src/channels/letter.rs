@@ -4,15 +4,18 @@
 //! the moment silence becomes a no; what does not fit, or is above what the channel may approve, has no yes on it.
 
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::voice::Form;
+use sluice_content::leak::Part;
+use sluice_core::approval::voice::{CONFIRM, Form};
 use sluice_core::approval::{ApprovalState, card};
 use sluice_core::{ApprovalId, Timestamp};
+use sluice_store::ProposedAnswer;
 
 use super::shown;
 use crate::Gateway;
 use crate::config::Risk;
 use crate::gate::deciding::{Question, told};
 use crate::gate::standing;
+use crate::rooms::leak;
 
 /// Something to press.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +152,53 @@ pub fn letter(
         can_approve: allowed,
     }
 }
+
+/// Renders what was understood of a reply, for the person to confirm.
+#[must_use]
+pub fn confirmation(
+    gw: &Gateway,
+    question: &Question,
+    proposal: &ProposedAnswer,
+    (room, ceiling): (usize, Risk),
+    secret: String,
+) -> Letter {
+    let asked = letter(gw, question, &proposal.place, (room, ceiling), secret);
+    let approval = &question.card.approval;
+    let inside = shown::of(gw, question, shown::in_letter(room));
+    let does = if proposal.code == "5" { "change, then allow once" } else { "allow once, with this text" };
+    let lines: String = proposal.words.lines().map(|line| format!("│ {}\n", card::visible(line))).collect();
+    let leaks = leak::preview(gw, &[Part::new("reply", proposal.words.as_str())]).is_err();
+    let title = format!("Confirm? {}", inside.title);
+    let head = format!(
+        "{title}\n\nNothing is decided yet. Your reply may hold more than was understood: text that looks like a quote, \
+         a signature or formatting was left out. This was understood:\n\n{}  ({does})\n",
+        proposal.code
+    );
+    let end = format!("\n{}\n{}\n\n", inside.text, approval.id);
+    let fits = card::length(&head) + card::length(&lines) + card::length(&end) + 400 <= room;
+    let allowed = asked.can_approve && fits && !leaks;
+    let (shown_lines, how) = match (allowed, leaks) {
+        (true, _) => (
+            lines,
+            format!(
+                "Reply `{CONFIRM}` to decide exactly this. 3 denies. Or send {} with the whole text again, as plain \
+                 text with nothing below it.",
+                proposal.code
+            ),
+        ),
+        (false, true) => ("│ (this text must not leave, so it is not shown here)\n".into(), ELSEWHERE.to_owned()),
+        (false, false) => ("│ (it does not fit here)\n".into(), ELSEWHERE.to_owned()),
+    };
+    let text = if allowed { head + &shown_lines + &end + &how } else { head + &shown_lines + &how };
+    let button = |label: &str, answer: &str| Button { label: label.into(), answer: answer.into() };
+    let deny = button("3 Deny", "3");
+    let buttons =
+        if allowed { vec![vec![button("Allow exactly this", CONFIRM)], vec![deny]] } else { vec![vec![deny]] };
+    Letter { title, text, buttons, can_approve: allowed, ..asked }
+}
+
+/// What is said where an answer cannot be confirmed.
+const ELSEWHERE: &str = "This cannot be confirmed here. Decide with `sluice approvals`, or deny here with 3.";
 
 fn until(at: Timestamp) -> String {
     at.to_string()

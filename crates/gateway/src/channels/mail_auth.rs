@@ -109,8 +109,10 @@ pub(super) struct Read {
     pub(super) automatic: bool,
     /// Everything in it that looks like the id of a question.
     pub(super) ids: Vec<String>,
-    /// The person's own first words.
+    /// The person's own words.
     pub(super) words: String,
+    /// What the mail holds beside them.
+    pub(super) rest: String,
     /// It has a plain text at all.
     pub(super) has_text: bool,
     /// The text was written as it reads.

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluice_core::approval::mail::Rest;
 use sluice_core::approval::voice;
 use sluice_core::{Actor, PersonName, Span, Timestamp};
 use sluice_store::Delivery;
@@ -22,6 +23,7 @@ use super::{Channel, Fault, Letter};
 use crate::config::Config;
 use crate::gate::deciding::{self, Question, Voice};
 use crate::gate::repeating;
+use crate::gate::replies::{self, Reading, Written};
 use crate::services::Work;
 use crate::{Gateway, No};
 use hook::Hook;
@@ -114,6 +116,16 @@ impl Telegram {
         self.hook.as_ref().map(Hook::secret)
     }
 
+    /// Asks the Bot API who this bot is: whether it is reached and takes the token. Says nothing to anybody.
+    ///
+    /// # Errors
+    /// When it is not reached, or does not take the token.
+    pub async fn who_am_i(&self) -> Result<String, Fault> {
+        let me = self.call("getMe", &serde_json::json!({})).await?;
+        let name = me.get("username").and_then(Value::as_str).unwrap_or("a bot without a name");
+        Ok(format!("the bot is {}", sluice_core::approval::card::visible(name)))
+    }
+
     /// Acts on one piece of news as it came, once.
     ///
     /// # Errors
@@ -193,7 +205,7 @@ impl Telegram {
             None => gw.store.delivery_sent(delivery.clone(), number).await.map_err(Fault::from)?,
         }
         let by = person(gw, &press.from, &message.chat, &delivery)?;
-        self.answer(gw, &delivery, by, answer).await.map_err(Unheard::Fault)
+        self.answer(gw, &delivery, by, (answer, Rest::Nothing)).await.map_err(Unheard::Fault)
     }
 
     /// Something was written. Gives why it was not heard.
@@ -224,7 +236,7 @@ impl Telegram {
         let delivery = gw.store.delivery_named(NAME, &place, &number).await.map_err(Fault::from)?;
         let delivery = delivery.ok_or(Unheard::Because("telegram.message"))?;
         let by = person(gw, from, &message.chat, &delivery)?;
-        self.answer(gw, &delivery, by, text).await.map_err(Unheard::Fault)
+        self.answer(gw, &delivery, by, (text, message.rest())).await.map_err(Unheard::Fault)
     }
 
     /// Words that answer no message of ours: only stopping needs no question.
@@ -249,7 +261,13 @@ impl Telegram {
     }
 
     /// What a person means, and what they are told, if anything.
-    async fn answer(&self, gw: &Gateway, delivery: &Delivery, by: Actor, words: &str) -> Result<Option<String>, Fault> {
+    async fn answer(
+        &self,
+        gw: &Gateway,
+        delivery: &Delivery,
+        by: Actor,
+        (words, rest): (&str, Rest),
+    ) -> Result<Option<String>, Fault> {
         let question = Question::read(gw, delivery.approval).await?.seen_in(delivery);
         let approval = &question.card.approval;
         // Stopping is never too late.
@@ -261,9 +279,15 @@ impl Telegram {
                 return Ok(Some(format!("Nothing changed: it was already {}.", deciding::told(approval))));
             }
         }
-        let meaning = match voice::read(words, question.form()) {
-            Ok(meaning) => meaning,
-            Err(unclear) => return Ok(repeating::menu_once(gw, &by, &question, unclear).await?),
+        let reply = Written { words: words.to_owned(), rest, from: None };
+        let meaning = match replies::understand(gw, &question, Some(delivery), &reply).await? {
+            Reading::Meant(meaning) => meaning,
+            Reading::ToConfirm => {
+                let text = "Nothing is decided yet: what was understood follows, for you to confirm.";
+                return Ok(Some(text.into()));
+            }
+            Reading::Tell(text) => return Ok(Some(text)),
+            Reading::Unclear(unclear) => return Ok(repeating::menu_once(gw, &by, &question, unclear).await?),
         };
         let voice = Voice { by, channel: NAME, ceiling: Some(gw.config.approvals.telegram_ceiling) };
         match deciding::decide(gw, &voice, &question, meaning).await {

@@ -17,7 +17,9 @@ section! {
         /// How long a question may be answered. After that the write is denied.
         expiry: Span = Span::from_hours(1); within Span::from_secs(30)..=Span::from_hours(7 * 24),
         /// Who is asked: a list of people, each with `name`, `telegram` (number of the user), `chat` (number of the
-        /// chat, that of the user unless said) and `email`.
+        /// chat, that of the user unless said) and `email`. Calls that needed no approval (tier `notify`) are told in a
+        /// digest, or as `notices` says: `digest`, `each` or `off`; over the first channel, or the one that
+        /// `notices_over` names: `telegram` or `email`.
         people: Vec<Person> = Vec::new(),
         /// Which chats and addresses a request to the approval API may name beside those of `people`: a list such as
         /// `telegram:123456` and `email:you@example.com`, or `any`.
@@ -33,6 +35,8 @@ section! {
         /// Most questions of one agent that a person is sent in an hour. The rest of that agent's waits, and the person is
         /// told so once; questions of other agents are sent all the same.
         prompts_per_agent: u32 = 10; within 1..=100_000,
+        /// How often people get a digest of the calls that needed no approval, if there were any.
+        digest_every: Span = Span::from_hours(24); within Span::from_mins(1)..=Span::from_hours(7 * 24),
         /// From which risk on two different people must say yes.
         two_people: Needs = Needs::Never,
         /// The highest risk that may be approved over Telegram. Anything above is decided with an operator's token.
@@ -85,6 +89,28 @@ choice! {
     }
 }
 
+choice! {
+    /// How somebody is told about calls that needed no approval.
+    NoticeChoice {
+        /// All of them in one message from time to time.
+        Digest = "digest",
+        /// One message for each, once it is over.
+        Each = "each",
+        /// Not at all; they stand in the record.
+        Off = "off",
+    }
+}
+
+choice! {
+    /// Over which channel somebody is told.
+    NoticeChannel {
+        /// The person's chat at Telegram.
+        Telegram = "telegram",
+        /// The person's mail address.
+        Email = "email",
+    }
+}
+
 impl Risk {
     /// Larger is worse.
     #[must_use]
@@ -131,6 +157,10 @@ pub struct Person {
     pub chat: Option<i64>,
     /// Their address, in lower case.
     pub email: Option<String>,
+    /// How they are told about calls that needed no approval.
+    pub notices: NoticeChoice,
+    /// Over which channel they are told, if not the first over which they can be reached.
+    pub notices_over: Option<NoticeChannel>,
 }
 
 impl Person {
@@ -170,6 +200,16 @@ impl Approvals {
 }
 
 impl Person {
+    /// Their chat or address at this channel, if they have one.
+    #[must_use]
+    pub fn place(&self, channel: &str) -> Option<String> {
+        match channel {
+            "telegram" => self.chat().map(|chat| chat.to_string()),
+            "email" => self.email.clone(),
+            _ => None,
+        }
+    }
+
     /// Whether they are asked there.
     #[must_use]
     pub fn is_at(&self, channel: &str, place: &str) -> bool {
@@ -191,18 +231,19 @@ pub(crate) fn address(text: &str) -> Result<String, Bad> {
     }
 }
 
-const KEYS: [&str; 4] = ["name", "telegram", "chat", "email"];
+const KEYS: [&str; 6] = ["name", "telegram", "chat", "email", "notices", "notices_over"];
 
 impl Setting for Person {
-    const WHAT: &'static str = "a map with name, telegram, chat and email";
+    const WHAT: &'static str = "a map with name, telegram, chat, email and notices";
 
     fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
         Err(Bad::new("can only be set in sluice.yaml"))
     }
 
-    fn from_node(node: &Node, _: &Path) -> Result<Self, Bad> {
+    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
         let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
         let (mut name, mut telegram, mut chat, mut email) = (None, None, None, None);
+        let (mut notices, mut notices_over) = (NoticeChoice::Digest, None);
         for (key, value) in entries {
             let read = match key.text.as_str() {
                 "name" => text(value).and_then(|text| {
@@ -214,6 +255,12 @@ impl Setting for Person {
                 "telegram" => number(value).map(|read| telegram = Some(read)),
                 "chat" => number(value).map(|read| chat = Some(read)),
                 "email" => text(value).and_then(|text| address(&text)).map(|read| email = Some(read)),
+                "notices" => {
+                    text(value).and_then(|text| NoticeChoice::from_text(&text, base)).map(|read| notices = read)
+                }
+                "notices_over" => text(value)
+                    .and_then(|text| NoticeChannel::from_text(&text, base))
+                    .map(|read| notices_over = Some(read)),
                 other => {
                     let bad = Bad::new(format!("has no key `{}`: a person has {}", escape(other), KEYS.join(", ")));
                     let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
@@ -227,7 +274,15 @@ impl Setting for Person {
             return Err(Bad::new("names a chat but no `telegram` user")
                 .hint("anyone in the chat could answer; name the user who may"));
         }
-        Ok(Self { name, telegram, chat, email })
+        let has_channel = match notices_over {
+            Some(NoticeChannel::Telegram) => telegram.is_some(),
+            Some(NoticeChannel::Email) => email.is_some(),
+            None => true,
+        };
+        if !has_channel {
+            return Err(Bad::new("names a channel in `notices_over` at which this person has no address"));
+        }
+        Ok(Self { name, telegram, chat, email, notices, notices_over })
     }
 
     fn shown(&self) -> Value {
@@ -236,6 +291,8 @@ impl Setting for Person {
             ("telegram", json!(self.telegram)),
             ("chat", json!(self.chat)),
             ("email", json!(self.email)),
+            ("notices", json!((self.notices != NoticeChoice::Digest).then(|| self.notices.as_str()))),
+            ("notices_over", json!(self.notices_over.map(NoticeChannel::as_str))),
         ];
         let given = fields.into_iter().filter(|(_, value)| !value.is_null());
         Value::Object(given.map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>())
@@ -244,7 +301,7 @@ impl Setting for Person {
     fn shape() -> Value {
         json!({"type": "object", "additionalProperties": false, "required": ["name"], "properties": {
             "name": {"type": "string"}, "telegram": {"type": "integer"}, "chat": {"type": "integer"},
-            "email": {"type": "string"}}})
+            "email": {"type": "string"}, "notices": NoticeChoice::shape(), "notices_over": NoticeChannel::shape()}})
     }
 }
 

@@ -152,6 +152,7 @@ fn own(written: &Written, file: Option<&Path>) -> Vec<(&'static str, PathBuf)> {
     let own = [
         ("the data folder", Some(general.data.as_path())),
         ("the policies", Some(general.policies.as_path())),
+        ("the declarations of custom capabilities", Some(general.capabilities.as_path())),
         ("sluice.yaml", file),
         ("the database", written.database.path.as_deref()),
         ("the file with the database's URL", written.database.url_file.as_deref()),

@@ -31,6 +31,16 @@ pub enum Database {
     Server(Secret),
 }
 
+impl Database {
+    /// A server by its URL.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, without the URL.
+    pub fn server(url: &str) -> Result<Self, String> {
+        Secret::url(url.trim()).map(Self::Server).map_err(|bad| bad.message)
+    }
+}
+
 /// A text nobody may see: wiped from memory when it is dropped.
 #[derive(Clone, PartialEq)]
 pub struct Secret(Zeroizing<String>);

@@ -135,7 +135,7 @@ fn connection(name: ConnectionName, node: &Node, base: &Path) -> Result<Connecti
             "methods" => each(value, base, method).map(|read| made.methods = read),
             "paths" => each(value, base, PathPattern::parse).map(|read| made.paths = read),
             "http" => bool::from_node(value, base).map(|read| made.plain_http = read),
-            "allow_addresses" => each(value, base, Net::parse).map(|read| made.allow_addresses = read),
+            "allow_addresses" => each(value, base, Net::opened).map(|read| made.allow_addresses = read),
             "agents" => Agents::from_node(value, base).map(|read| made.agents = Some(read)),
             "secret" => word(value, base).and_then(|text| {
                 SecretName::new(text)

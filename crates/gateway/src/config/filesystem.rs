@@ -8,6 +8,7 @@ use sluice_core::policy::reading::{Kind, Node, closest, escape};
 
 use super::section::section;
 use super::setting::{Bad, Setting};
+use super::size::Size;
 
 section! {
     /// Folders agents may use. Without one, no file can be read or written.
@@ -20,6 +21,13 @@ section! {
         roots: Vec<Root> = Vec::new(),
         /// Whether files with several names (hard links) may be read and written. One of the names may lie outside.
         allow_hard_links: bool = false,
+        /// The largest file of a coding client that is kept before the client changes it. What is larger cannot be taken
+        /// back. See [coding-agents.md](coding-agents.md#taking-back-what-a-client-wrote).
+        undo_file: Size = Size::from_kib(4096); within Size::from_bytes(0)..=Size::from_mb(64),
+        /// The most files that are kept for one call of a coding client. 0 keeps nothing.
+        undo_files: u32 = 200; within 0..=10_000,
+        /// The most that is kept within 24 hours.
+        undo_day: Size = Size::from_kib(256 * 1024); within Size::from_bytes(0)..=Size::from_mb(1_000_000),
     }
 }
 

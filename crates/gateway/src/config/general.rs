@@ -26,6 +26,9 @@ section! {
         policies: PathBuf = PathBuf::from("policies"),
         /// Folder with declarations of security proxies, `<name>.yaml`.
         proxies: PathBuf = PathBuf::from("proxies"),
+        /// Folder with declarations of custom capabilities, `<name>.yaml` (`docs/custom-capabilities.md`). Read at the
+        /// start of the gateway.
+        capabilities: PathBuf = PathBuf::from("capabilities"),
         /// Address and port for agents and people. An address other machines can reach needs `tls` or `behind_proxy`.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
         /// Address and port where cancel, deny, freeze and status always answer, however busy the other one is.

@@ -10,7 +10,8 @@ use super::section::{Field, Section, key, properties};
 use super::setting::word;
 use super::{
     Approvals, Audit, Batch, Budgets, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem,
-    General, Holds, Inbox, Leak, Limits, Log, Recovery, Sessions, State, Telegram, TlsFiles, Vault, Workers, Written,
+    General, Git, Holds, Inbox, Leak, Limits, Log, Process, Recovery, Release, Retention, Sessions, State, Telegram,
+    TlsFiles, Vault, Workers, Written,
 };
 
 /// A section for the manual.
@@ -24,20 +25,24 @@ fn page<S: Section>() -> Page {
     Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 24] {
+fn pages() -> [Page; 28] {
     [
         page::<General>(),
         page::<TlsFiles>(),
         page::<DatabaseSettings>(),
         page::<Limits>(),
         page::<Holds>(),
+        page::<Release>(),
         page::<Batch>(),
         page::<Budgets>(),
+        page::<Retention>(),
         page::<Approvals>(),
         page::<Telegram>(),
         page::<Email>(),
         page::<Inbox>(),
         page::<Filesystem>(),
+        page::<Git>(),
+        page::<Process>(),
         page::<State>(),
         page::<Disk>(),
         page::<Sessions>(),
@@ -68,13 +73,17 @@ impl JsonSchema for Written {
             ("database", generator.subschema_for::<DatabaseSettings>()),
             ("limits", generator.subschema_for::<Limits>()),
             ("holds", generator.subschema_for::<Holds>()),
+            ("release", generator.subschema_for::<Release>()),
             ("batch", generator.subschema_for::<Batch>()),
             ("approvals", generator.subschema_for::<Approvals>()),
             ("telegram", generator.subschema_for::<Telegram>()),
             ("email", generator.subschema_for::<Email>()),
             ("inbox", generator.subschema_for::<Inbox>()),
             ("budgets", generator.subschema_for::<Budgets>()),
+            ("retention", generator.subschema_for::<Retention>()),
             ("filesystem", generator.subschema_for::<Filesystem>()),
+            ("git", generator.subschema_for::<Git>()),
+            ("process", generator.subschema_for::<Process>()),
             ("state", generator.subschema_for::<State>()),
             ("disk", generator.subschema_for::<Disk>()),
             ("sessions", generator.subschema_for::<Sessions>()),

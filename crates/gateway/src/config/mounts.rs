@@ -379,7 +379,7 @@ fn one(made: &mut Mount, written: &mut Written, key: &str, value: &Node, base: &
         "credential" => word(value)
             .and_then(|text| Placement::parse(&text).map_err(Bad::new))
             .map(|read| written.placement = Some(read)),
-        "allow_addresses" => each(value, Net::parse).map(|read| address.allow_addresses = read),
+        "allow_addresses" => each(value, Net::opened).map(|read| address.allow_addresses = read),
         "per_minute" => within(value, base, 1..=1_000_000).map(|read| address.per_minute = Some(read)),
         // Writes have to end before the claim on them does.
         "timeout" => within(value, base, Span::from_millis(100)..=Span::from_secs(45)).map(|read| made.timeout = read),

@@ -18,7 +18,7 @@ section! {
     Recovery at "recovery" {
         /// The state file. Keep it outside what is copied as a backup of the database.
         state_file: Option<PathBuf> = None
-            => "`sluice/<hash of the data folder>/state.json` in `$XDG_STATE_HOME` or `~/.local/state`; without a home, in `<data>.state` beside the data folder",
+            => "`sluice/<hash of the data folder>/state.json` in `$XDG_STATE_HOME` or `~/.local/state`; without a home, in `<data>.state` beside the data folder; if there is none, where the last start had it (`<data>/state_file.path`)",
         /// File to which every signed checkpoint is appended.
         checkpoints_file: Option<PathBuf> = None => "`checkpoints` beside the state file",
     }
@@ -36,21 +36,43 @@ section! {
 impl Recovery {
     /// Where the files are; `home` is the folder for the state of programs, if there is one.
     pub(super) fn settle(&mut self, data: &Path, home: Option<&Path>) -> (PathBuf, PathBuf) {
-        let folder = || match home {
-            Some(home) => {
-                let name = Sha256::digest(data.as_os_str().as_encoded_bytes());
-                home.join("sluice").join(hex::encode(name.get(..8).unwrap_or_default()))
-            }
-            None => {
-                let mut beside = data.to_path_buf();
-                beside.as_mut_os_string().push(".state");
-                beside
-            }
-        };
-        let state = self.state_file.clone().unwrap_or_else(|| folder().join("state.json"));
+        let state = self.state_file.clone().unwrap_or_else(|| state_file_at(data, home));
         let checkpoints = self.checkpoints_file.clone().unwrap_or_else(|| state.with_file_name("checkpoints"));
         (state, checkpoints)
     }
+}
+
+/// Where the state file of a data folder is, unless it is configured.
+fn state_file_at(data: &Path, home: Option<&Path>) -> PathBuf {
+    let folder = match home {
+        Some(home) => {
+            let name = Sha256::digest(data.as_os_str().as_encoded_bytes());
+            home.join("sluice").join(hex::encode(name.get(..8).unwrap_or_default()))
+        }
+        None => {
+            let mut beside = data.to_path_buf();
+            beside.as_mut_os_string().push(".state");
+            beside
+        }
+    };
+    folder.join("state.json")
+}
+
+/// Every place where the state file of a data folder may be, depending on the environment of the gateway.
+#[must_use]
+pub fn state_file_places(data: &Path, homes: &[PathBuf]) -> Vec<PathBuf> {
+    let homes = homes.iter().map(|home| Some(home.as_path()));
+    let mut places: Vec<PathBuf> = homes.chain([None]).map(|home| state_file_at(data, home)).collect();
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// Whether a path has the form that the state file of this data folder has in some environment.
+#[must_use]
+pub fn is_state_file_of(data: &Path, path: &Path) -> bool {
+    let home = path.ancestors().nth(3);
+    state_file_at(data, None) == path || home.is_some_and(|home| state_file_at(data, Some(home)) == path)
 }
 
 /// The folder in which programs keep their state, as the environment names it.

@@ -142,7 +142,8 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
     let mut made = Account::new(name);
     let entries = match &node.kind {
         Kind::Map(entries) => entries,
-        Kind::Null => return Ok(made),
+        Kind::Null if OWN.contains(&made.adapter.as_str()) => return Ok(made),
+        Kind::Null => return Err(no_adapter(&made.adapter, node)),
         _ => return Err(Bad::new("must be a map").at(node.place)),
     };
     let mut read = None;
@@ -169,6 +170,9 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
         };
         read.map_err(|bad| Bad { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
     }
+    if made.program.is_none() && !OWN.contains(&made.adapter.as_str()) {
+        return Err(no_adapter(&made.adapter, node));
+    }
     match (&mut made.program, read) {
         (None, None) => return Ok(made),
         (None, Some((_, place))) => return Err(Bad::new("has `read` without a `program` that reads it").at(place)),
@@ -182,6 +186,15 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
         return Err(bad.hint(hint).at(node.place));
     }
     Ok(made)
+}
+
+/// A service that nothing could ever connect.
+fn no_adapter(adapter: &str, node: &Node) -> Bad {
+    let bad = Bad::new(format!("has no adapter `{}`: this entry would do nothing", escape(adapter))).at(node.place);
+    bad.hint(match closest(adapter, OWN) {
+        Some(close) => format!("did you mean `adapter: {close}`?"),
+        None => format!("the adapters are {}; another one is a program: name it with `program`", OWN.join(", ")),
+    })
 }
 
 fn whole_path(node: &Node) -> Result<PathBuf, Bad> {

@@ -363,13 +363,13 @@ fn every_key_is_in_the_schema_and_says_what_it_means() {
 #[test]
 fn a_service_is_described_by_addresses_and_never_by_a_secret() {
     let world = World::new(
-        "services:\n  connections:\n    gmail:\n      client_id: sluice.apps.example\n      token: http://127.0.0.1:4713/token\n      scopes: [mail]\n    other:\n",
+        "services:\n  connections:\n    gmail:\n      client_id: sluice.apps.example\n      token: http://127.0.0.1:4713/token\n      scopes: [mail]\n    other:\n      adapter: gmail\n",
     );
     let config = world.good();
     let gmail = config.services.connections.get(&service("gmail")).unwrap();
     assert_eq!((gmail.adapter.as_str(), gmail.client_id.as_deref()), ("gmail", Some("sluice.apps.example")));
     assert_eq!(gmail.token.as_deref(), Some("http://127.0.0.1:4713/token"));
-    assert_eq!(config.services.connections.get(&service("other")).unwrap().adapter, "other");
+    assert_eq!(config.services.connections.get(&service("other")).unwrap().adapter, "gmail");
     for (line, said) in [
         ("client_secret: GOCSPX-x", "--client-secret-file"),
         ("token: http://provider.example/token", "must begin with https"),

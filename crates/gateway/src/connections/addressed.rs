@@ -25,6 +25,9 @@ pub(super) fn settle(
     me: Option<&str>,
 ) -> Result<Value, Refusal> {
     let Value::Object(map) = &mut arguments else { return Ok(arguments) };
+    if matches!(capability, "email.reply" | "email.forward") {
+        certain(copy, text(map, "message_id"))?;
+    }
     let all = map.get("reply_all") == Some(&Value::Bool(true));
     let named = !named(map, "to").is_empty();
     if capability != "email.reply" || (named && !all) {
@@ -42,6 +45,16 @@ pub(super) fn settle(
         add_all(map, &about, me)?;
     }
     Ok(arguments)
+}
+
+/// SECURITY: what two readers read differently is neither answered nor passed on, not even after a person released its
+/// text: whoever approves it would be shown one sender, and another one may be meant.
+fn certain(copy: &Replica, id: &str) -> Result<(), Refusal> {
+    let about = copy.get(id, Reader::Person).map_err(unavailable)?;
+    match about.and_then(|mail| mail.ambiguous) {
+        Some(_) => Err(Refusal::new(Code::ContentAmbiguous)),
+        None => Ok(()),
+    }
 }
 
 /// Adds everyone who got the message and is not addressed yet.
@@ -99,8 +112,9 @@ pub(super) fn described(copy: &Replica, action: &Action) -> Vec<String> {
 fn line(copy: &Replica, id: &str) -> String {
     let words = match copy.get(id, Reader::Person) {
         Ok(Some(mail)) => {
-            let from = mail.from.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);
-            format!("{id} from {from}: {}", mail.subject)
+            let from = Some(mail.sender_line()).filter(|from| !from.is_empty()).unwrap_or_else(|| "nobody".to_owned());
+            let checked = mail.authentication.map(|said| format!(" ({said})")).unwrap_or_default();
+            format!("{id} from {from}{checked}: {}", mail.subject_line())
         }
         Ok(None) => format!("{id} is not in the copy of the mailbox"),
         Err(_) => format!("{id} cannot be looked up now"),

@@ -29,6 +29,9 @@ pub(super) struct Why {
     pub cause: String,
     pub text: String,
     pub retry_after_s: Option<u64>,
+    /// What the service said, screened by the worker. For people only.
+    #[serde(default)]
+    pub said: Option<String>,
 }
 
 impl Why {
@@ -39,6 +42,7 @@ impl Why {
             "rate_limited" => "the service asks to slow down",
             "permission" => "the service does not permit this",
             "gone" => "the object is no longer there",
+            "argument" => "an argument cannot be used at the service",
             "unavailable" => "the service is not to be reached",
             "denied" => "not let out",
             _ => "the service does not accept this",
@@ -55,11 +59,12 @@ impl Why {
         let code = match self.cause.as_str() {
             "needs_reauth" => Code::ExecuteReconnect,
             "rate_limited" => Code::EgressLimit,
-            "unavailable" => Code::EgressBreaker,
+            "unavailable" => Code::ExecuteUnavailable,
+            "argument" => Code::ExecuteBadArgument,
             "denied" => Code::EgressNotAllowed,
             _ => Code::ExecuteRefused,
         };
-        let refusal = Refusal::new(code).with_text(&self.text);
+        let refusal = Refusal::new(code).with_text(&self.text).quoting(self.said.as_deref());
         match self.retry_after_s {
             Some(secs) => refusal.retry_after(Span::from_secs(secs).min(LONGEST_WAIT)),
             None => refusal,
@@ -126,6 +131,7 @@ enum Said {
     Absent(serde::de::IgnoredAny),
     Unknown(serde::de::IgnoredAny),
     Print(String),
+    Difference(Vec<String>),
     Read(Value),
 }
 
@@ -145,6 +151,14 @@ pub(super) enum SyncNo {
 impl Answer {
     pub fn read(said: Value) -> Self {
         Self(serde_json::from_value(said).ok())
+    }
+
+    /// The same, with the service's words only where they may be shown.
+    pub fn quoting(mut self, may_be_shown: impl Fn(&str) -> bool) -> Self {
+        if let Some(Said::Trouble(TroubleSaid::NotDone(why) | TroubleSaid::Refused(why))) = &mut self.0 {
+            why.said = why.said.take().filter(|said| may_be_shown(said));
+        }
+        self
     }
 
     /// Whether the job may be done once more after a refused credential: it provably did nothing, or only looked.
@@ -176,6 +190,8 @@ impl Answer {
     pub fn of_stranger(self, acted: bool) -> Self {
         let ours = |mut why: Why| {
             why.text = why.words().to_owned();
+            // Nobody has screened what a program of others quotes.
+            why.said = None;
             why
         };
         let short = |text: &str, most: usize| text.len() <= most && !text.chars().any(char::is_control);
@@ -206,7 +222,7 @@ impl Answer {
             Some(Said::Read(value)) => Ok(value),
             Some(Said::Trouble(TroubleSaid::NotDone(why) | TroubleSaid::Refused(why))) => Err(why.refusal()),
             Some(Said::Trouble(TroubleSaid::Unclear)) => {
-                Err(Refusal::new(Code::EgressBreaker).with_text("the service did not answer"))
+                Err(Refusal::new(Code::ExecuteUnavailable).with_text("the service did not answer"))
             }
             _ => Err(Refusal::new(Code::WorkerCrashed).with_text("the worker reported nonsense")),
         }
@@ -234,6 +250,17 @@ impl Answer {
             Some(Said::Applied(done)) => performed(done).map_or(Found::Unknown, Found::Applied),
             Some(Said::Absent(_)) => Found::Absent,
             _ => Found::Unknown,
+        }
+    }
+
+    /// What taking a write back would change, in words; nothing where that cannot be said.
+    pub fn difference(self) -> Vec<String> {
+        match self.0 {
+            Some(Said::Difference(words)) => {
+                let plain = |text: &String| text.chars().filter(|c| !c.is_control()).take(400).collect();
+                words.iter().take(100).map(plain).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

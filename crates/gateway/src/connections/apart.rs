@@ -27,7 +27,12 @@ pub(super) fn refused(config: &Config, account: &str) -> Option<Refusal> {
 /// Whether a message is a letter of ours.
 pub(super) fn is_own_letter(config: &Config, mail: &Mail) -> bool {
     let own = |address: &str| senders(config).any(|known| mailbox(known) == mailbox(address));
-    mail.from.as_ref().is_some_and(|from| own(&from.address)) && mail.subject.contains("appr_")
+    // Of two readings, one is enough: a letter of ours must not come in as a doubt.
+    let readings = mail.ambiguous.iter().flat_map(|doubt| &doubt.senders);
+    let parts = readings.flat_map(|text| text.split(|c: char| c.is_whitespace() || "<>,;\"'()[]:".contains(c)));
+    let is_ours =
+        mail.from.iter().map(|from| from.address.as_str()).chain(parts.filter(|part| part.contains('@'))).any(own);
+    is_ours && mail.subject_line().contains("appr_")
 }
 
 /// The refusal of a mail to where answers are read; nothing if it goes elsewhere.

@@ -56,6 +56,8 @@ pub(super) fn terms(program: &AdapterProgram, limits: &Limits) -> Terms {
         environment: Vec::new(),
         folder: PathBuf::from("/"),
         read: program.read.clone(),
+        look: Vec::new(),
+        pinned: Vec::new(),
         write: Vec::new(),
         network: Network::None,
         memory: limits.memory,

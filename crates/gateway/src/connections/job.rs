@@ -9,10 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
+use sluice_content::leak::Scope as LeakScope;
 use sluice_core::connection::ConnectionStep;
 use sluice_core::crash::Cause;
 use sluice_core::ids::JobId;
 use sluice_core::refusal::{Code, Refusal};
+use sluice_core::service_status::WriteFate;
 use sluice_core::{Actor, ServiceName, Span, Timestamp};
 use sluice_store::replica::Change;
 use sluice_store::{ConnectionMove, StoreError};
@@ -22,7 +24,7 @@ use super::answer::{Answer, Handed, handed};
 use super::manifest::{Step, origin};
 use super::{Connections, Line, NotFresh};
 use crate::egress::{Answer as Heard, Egress, EgressNo, Failed, Request, Scope, Ticket, What};
-use crate::services::Trouble;
+use crate::services::{Found, Trouble};
 use crate::workers::{End, Exchange, Host, Item, Job, Limits, Order, Outcome, Reply};
 
 /// How long one job of a write may take: both of them fit into a claim.
@@ -58,6 +60,9 @@ pub(super) struct Given {
     pub counted: usize,
     /// When our own way out lets requests through again, if it stopped one.
     pub again: Option<Timestamp>,
+    /// Whether a request of it got no answer to what it asked: it did not reach the service, a limit of ours kept it in, or
+    /// the service had no time.
+    pub unheard: bool,
     unauthorized: bool,
 }
 
@@ -111,7 +116,7 @@ impl Connections {
             Ok(()) => Ok(()),
             Err(NotFresh::Later) => {
                 let text = "whoever gives out credentials does not answer";
-                Err(NotGiven::before(Refusal::new(Code::EgressBreaker).with_text(text)))
+                Err(NotGiven::before(Refusal::new(Code::ExecuteUnavailable).with_text(text)))
             }
             Err(NotFresh::NeedsReauth) => {
                 self.signed_out(name, "the credential cannot be renewed").await;
@@ -181,6 +186,7 @@ impl Connections {
             changed: false,
             acted: false,
             unauthorized: false,
+            unheard: false,
             changes: errand.copies.then(Vec::new),
             counted: 0,
             again: None,
@@ -200,14 +206,16 @@ impl Connections {
             End::Clean(done) => match done.report.outcome {
                 Outcome::Done(said) => {
                     let said = self.ground.egress.secrets().scrub_json(&said).unwrap_or(said);
+                    let must_stay = |text: &str| self.ground.egress.must_stay(text, LeakScope::Service);
                     Ok(Given {
                         answer: match program {
-                            None => Answer::read(said),
+                            None => Answer::read(said).quoting(|text| !must_stay(text)),
                             Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
                         },
                         changes: host.changes.unwrap_or_default(),
                         counted: host.counted,
                         again: host.again,
+                        unheard: host.unheard,
                         unauthorized: host.unauthorized,
                     })
                 }
@@ -221,14 +229,12 @@ impl Connections {
                 tracing::warn!(connection = %name, cause = ?crash.cause, "a worker of {name} did not end well");
                 Err(crashed("the worker did not end well"))
             }
-            End::CutOff { .. } => Err(crashed("the service took too long")),
+            End::CutOff { .. } => {
+                let late = Refusal::new(Code::ExecuteUnavailable).with_text("the service took too long");
+                Err(NotGiven { refusal: late, ..crashed("") })
+            }
         }
     }
-}
-
-/// Whether a service that answers so has done nothing.
-const fn refuses(status: u16) -> bool {
-    matches!(status, 400 | 401 | 403 | 404 | 405 | 406 | 409 | 410 | 411..=422 | 429)
 }
 
 /// The gateway's side of one job.
@@ -241,6 +247,8 @@ struct JobHost {
     /// Whether such a request was not plainly refused: it may have had its effect.
     acted: bool,
     unauthorized: bool,
+    /// Whether a request got no answer to what it asked.
+    unheard: bool,
     /// Changes of a copy; nothing where none is being made.
     changes: Option<Vec<Change>>,
     counted: usize,
@@ -266,8 +274,9 @@ impl Host for JobHost {
         match self.handle.block_on(async { egress.exchange(&ticket, request).await }) {
             Ok(Heard { status, headers, body, .. }) => {
                 self.changed |= !reads;
-                self.acted |= !reads && !refuses(status);
+                self.acted |= !reads && !WriteFate::of_status(status).is_not_applied();
                 self.unauthorized |= status == 401;
+                self.unheard |= Found::is_no_time(status);
                 Ok(Reply::Answer { status, headers, body: body.to_vec() })
             }
             Err(EgressNo::Leak(found)) => Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) }),
@@ -276,6 +285,7 @@ impl Host for JobHost {
                     self.again = self.again.max(*again);
                 }
                 let not_sent = !no.may_have_left();
+                self.unheard |= no.code().is_unreached();
                 self.changed |= !reads && !not_sent;
                 self.acted |= !reads && !not_sent;
                 let code = match &no {

@@ -67,6 +67,7 @@ impl Connections {
     /// When there is no such adapter, an address cannot be used, or another connection stands behind the same service.
     pub async fn begin(&self, connect: Connect) -> Result<ConnectionView, No> {
         let Connect { name, adapter, mut endpoints, by } = connect;
+        let _turn = self.changing.lock().await;
         // It names a folder and a secret.
         if name.as_str().starts_with('.') || name.as_str().len() > 40 {
             return Err(No::saying(
@@ -113,6 +114,7 @@ impl Connections {
     /// # Errors
     /// When the service does not take the credential, it is for another account than before, or people are asked there.
     pub async fn live(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
+        let _turn = self.changing.lock().await;
         let line = self.line(name).await?;
         let before = line.row();
         if before.state == ConnectionState::Disconnected {
@@ -183,6 +185,7 @@ impl Connections {
     /// # Errors
     /// When there is none, or it cannot be recorded.
     pub(crate) async fn end(&self, name: &ServiceName, by: &Actor) -> Result<Over, No> {
+        let _turn = self.changing.lock().await;
         let row = self.row(name).await?;
         if row.state == ConnectionState::Disconnected {
             return self.end_the_rest(row, by).await;
@@ -230,17 +233,36 @@ impl Connections {
         let name = &row.name;
         let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
         let secrets = self.revoke_all(name, by).await;
+        let withheld = line.as_ref().and_then(|line| line.copy()).map_or(Ok(0), |copy| copy.withheld_count());
         // A vault that cannot be written to does not keep the mail of somebody who wants it gone.
         let messages = match &line {
             Some(line) => self.destroy(line).await,
             None => self.remove_files(name).map(|()| 0),
         };
-        let (secrets, messages) = (secrets?, messages?);
+        // Another account may stand behind the service by now: its content stays.
+        let in_use = stands_behind(&self.ground.store.connections().await?, &row.service);
+        let service = if in_use { name.clone() } else { row.service.clone() };
+        let forgotten = self.ground.store.forget_content(name.clone(), service, by.clone()).await;
+        let (secrets, messages, forgotten) = (secrets?, messages?, forgotten?);
+        let withheld = withheld.unwrap_or(0);
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
         let Ended { cancelled, on_their_way } = ended;
         let (connection, account) = (row.name, row.account);
-        Ok(Receipt { connection, account, cancelled, on_their_way, messages, encrypted, secrets, capabilities })
+        Ok(Receipt {
+            connection,
+            account,
+            cancelled,
+            on_their_way,
+            messages,
+            withheld,
+            findings: forgotten.findings,
+            rollback_points: forgotten.rollback_points,
+            results: forgotten.results,
+            encrypted,
+            secrets,
+            capabilities,
+        })
     }
 
     /// Ends a connection and destroys what is left of it, without a word to the provider.
@@ -310,6 +332,10 @@ impl Connections {
             self.cancel_all(&row.service, &self.node()).await?;
         }
         self.revoke_all(&row.name, &self.node()).await?;
+        if !in_use {
+            let node = self.node();
+            self.ground.store.forget_content(row.name.clone(), row.service.clone(), node).await?;
+        }
         self.remove_files(&row.name)
     }
 
@@ -389,7 +415,7 @@ impl Connections {
     }
 
     /// Opens the copy and stands behind the gate.
-    async fn stand(&self, line: &Arc<Line>) -> Result<(), No> {
+    pub(super) async fn stand(&self, line: &Arc<Line>) -> Result<(), No> {
         let (row, gw) = (line.row(), self.gateway()?);
         // SECURITY: people may be asked there since it was connected.
         if let Some(no) = row.account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
@@ -409,7 +435,7 @@ impl Connections {
     }
 
     /// Deletes the copy. Gives how many messages it held.
-    async fn destroy(&self, line: &Line) -> Result<u64, No> {
+    pub(super) async fn destroy(&self, line: &Line) -> Result<u64, No> {
         let copy = line.copy.write().unwrap_or_else(PoisonError::into_inner).take();
         // A page that was on its way is given up; whoever wrote it has let go of the copy then.
         let _turn = line.turn.lock().await;
@@ -440,7 +466,8 @@ impl Connections {
             Ok(given) => given.answer.account(),
             Err(not) => {
                 let cause = if not.refusal.code() == Code::ExecuteReconnect { "needs_reauth" } else { "unavailable" };
-                let why = Why { cause: cause.to_owned(), text: not.refusal.to_string(), retry_after_s: None };
+                let why =
+                    Why { cause: cause.to_owned(), text: not.refusal.to_string(), retry_after_s: None, said: None };
                 Err(SyncNo::Later(why))
             }
         }

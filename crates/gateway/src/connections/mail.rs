@@ -10,6 +10,7 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::mail::query::{self, Query};
 use sluice_core::mail::{Address, Mail};
+use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, Timestamp};
@@ -17,9 +18,9 @@ use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, S
 
 use super::attachments;
 use super::write::{Load, Writer};
-use super::{Connections, Line, Manifest, addressed, apart};
+use super::{Connections, Line, Manifest, addressed, apart, foresight};
 use crate::rooms::hold;
-use crate::services::{Along, Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use crate::services::{Along, Ask, Found, Performed, Place, Prepared, ReadSource, Service, Trouble, Work};
 use crate::value::put;
 
 /// Messages of one answer, unless asked otherwise.
@@ -151,10 +152,24 @@ impl MailService {
             let text = "there is no such message in the copy of the mailbox";
             return Err(Refusal::new(Code::StoreNotFound).with_text(text));
         }
+        self.can_send(action)?;
+        foresight::unknown(&copy, arguments)?;
         let withheld = passes_on && about.is_some_and(|mail| !mail.withheld.is_empty());
         let now = self.connections.ground.clock.now();
         if withheld && !self.connections.let_through(&copy, (&self.name, id), now).await? {
             return Err(Refusal::new(Code::ContentWithheld));
+        }
+        Ok(())
+    }
+
+    /// A mail needs a sender: without the account's own address none can be written.
+    fn can_send(&self, action: &Action) -> Result<(), Refusal> {
+        let line = self.line()?;
+        let sends = matches!(action.capability().as_str(), "email.send" | "email.reply" | "email.forward");
+        let nameless = line.row().account.is_none_or(|account| account.is_empty());
+        if sends && nameless && line.manifest.foreign.is_none() {
+            let text = "the service does not say which address the connected account has, so that it cannot send mail";
+            return Err(Refusal::new(Code::ExecuteRefused).with_text(text));
         }
         Ok(())
     }
@@ -231,7 +246,8 @@ fn shown(hit: &Hit, names: &[(String, String)]) -> Value {
     json!({
         "message_id": hit.id, "thread_id": hit.thread, "received": at, "from": hit.sender, "subject": hit.subject,
         "snippet": hit.snippet, "labels": labels(&hit.labels, names), "unread": hit.unread,
-        "has_attachment": hit.attachment, "withheld": hit.withheld,
+        "has_attachment": hit.attachment, "withheld": hit.withheld, "ambiguous": hit.ambiguous,
+        "authentication": hit.authentication,
     })
 }
 
@@ -239,7 +255,8 @@ fn whole(copy: &Replica, mail: &Mail) -> Value {
     let people = |list: &[Address]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
     json!({
         "message_id": mail.id, "thread_id": mail.thread, "received": mail.received_at().to_string(),
-        "from": mail.from.as_ref().map(ToString::to_string), "to": people(&mail.to), "cc": people(&mail.cc),
+        "from": mail.from.as_ref().map(ToString::to_string), "authentication": mail.authentication,
+        "ambiguous": mail.ambiguous.as_ref().map(|doubt| &doubt.reasons), "to": people(&mail.to), "cc": people(&mail.cc),
         "subject": mail.subject, "body": mail.text, "labels": labels(&mail.labels, &copy.labels()),
         "attachments": mail.attachments, "size": mail.size, "cut": mail.cut,
     })
@@ -259,6 +276,10 @@ fn fresh(freshness: Freshness, now: Timestamp) -> Value {
 }
 
 impl Service for MailService {
+    fn kind(&self) -> ServiceKind {
+        ServiceKind::Connected
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::Replica
     }
@@ -334,6 +355,15 @@ impl Service for MailService {
         })
     }
 
+    fn reserve<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+        Box::pin(async move {
+            if hold.action.capability().as_str() == CANCEL {
+                return Ok(Place::Free);
+            }
+            self.writer().reserve().await
+        })
+    }
+
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -357,6 +387,15 @@ impl Service for MailService {
             }
             self.writer().look_up(hold).await
         })
+    }
+
+    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Vec<String>> {
+        Box::pin(async move { self.writer().difference(done, before).await })
+    }
+
+    fn can_be_forced_back(&self, done: &Hold) -> bool {
+        // Of several messages each is judged for itself: what somebody changed since is left out.
+        !done.action.arguments().contains_key("message_ids")
     }
 
     fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {

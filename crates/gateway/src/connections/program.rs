@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
+use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
 use sluice_core::{Actor, CapabilityName, ServiceName};
@@ -17,7 +18,7 @@ use super::manifest::Step;
 use super::write::{Load, Writer};
 use super::{Connections, Manifest};
 use crate::intake::{Cleaned, Incoming, Reader, Taken};
-use crate::services::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use crate::services::{Ask, Found, Performed, Place, Prepared, ReadSource, Service, Trouble, Work};
 
 /// One service of others.
 #[derive(Debug)]
@@ -96,6 +97,10 @@ impl ProgramService {
 }
 
 impl Service for ProgramService {
+    fn kind(&self) -> ServiceKind {
+        ServiceKind::Connected
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::Outside
     }
@@ -116,6 +121,10 @@ impl Service for ProgramService {
         Box::pin(async move { self.writer().prepare(hold, Load::bare(hold)).await })
     }
 
+    fn reserve<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+        Box::pin(async move { self.writer().reserve().await })
+    }
+
     fn perform<'a>(
         &'a self,
         permit: Permit,
@@ -132,7 +141,7 @@ impl Service for ProgramService {
         Box::pin(async move {
             match self.writer().look_up(hold).await {
                 Found::Applied(done) => Found::Applied(self.told(hold, done).await),
-                other @ (Found::Absent | Found::Unknown) => other,
+                other @ (Found::Absent | Found::Unknown | Found::NotLooked) => other,
             }
         })
     }

@@ -164,7 +164,7 @@ impl Connections {
                 self.copied(&line).await?;
                 Ok(synced)
             }
-            Err(Stop::Later(text, _) | Stop::Broke(text, _)) => Err(No::saying(Code::EgressBreaker, &text)),
+            Err(Stop::Later(text, _) | Stop::Broke(text, _)) => Err(No::saying(Code::ExecuteUnavailable, &text)),
             Err(Stop::Stopped(text)) => Err(No::saying(Code::ExecuteReconnect, &text)),
             Err(Stop::Expired | Stop::Over) => Err(No::new(Code::ExecuteReconnect)),
         }

@@ -1,13 +1,14 @@
 //! How a connection looks to people: state, counts, age, progress.
 
 use serde::Serialize;
-use sluice_core::hold::HoldState;
+use sluice_core::hold::{Hold, HoldState};
 use sluice_core::{CapabilityName, HoldId, ServiceName};
 use sluice_store::replica::Freshness;
 use sluice_store::{Connection as Row, HoldFilter, Store};
 
 use super::{Connections, Line};
 use crate::No;
+use crate::doors::http::views::failing::{Audience, FailingView, failing};
 
 /// Writes that are looked through when they are counted.
 const COUNTED: u32 = 10_000;
@@ -47,6 +48,10 @@ pub struct ConnectionView {
     pub progress: Option<Progress>,
     /// Writes that wait.
     pub pending: u64,
+    /// Of those, writes of which an attempt failed and that are tried again.
+    pub retrying: u64,
+    /// The retrying write whose turn comes first: which one, when, and why its last attempt failed.
+    pub next_retry: Option<NextRetry>,
     /// Writes that nobody knows the end of yet.
     pub in_doubt: u64,
     /// Writes that failed for good.
@@ -58,6 +63,16 @@ pub struct ConnectionView {
     /// Capabilities that are offered through it.
     #[schemars(with = "Vec<String>")]
     pub capabilities: Vec<CapabilityName>,
+}
+
+/// The next attempt at a write that failed before.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct NextRetry {
+    /// Which write.
+    pub buffer_id: String,
+    /// The attempt and the last error.
+    #[serde(flatten)]
+    pub failing: FailingView,
 }
 
 /// How far a first copy is.
@@ -89,6 +104,14 @@ pub struct Receipt {
     pub on_their_way: Vec<HoldId>,
     /// Messages of the copy that were deleted.
     pub messages: u64,
+    /// Of these, messages that were withheld from agents.
+    pub withheld: u64,
+    /// Findings whose content was destroyed. That there was a finding stays on record.
+    pub findings: u64,
+    /// Rollback points whose content was destroyed: these writes cannot be taken back any more.
+    pub rollback_points: u64,
+    /// Answers of calls that were still kept, and were deleted.
+    pub results: u64,
     /// Whether the copy was encrypted: with its key destroyed, whatever backups hold of it is noise.
     pub encrypted: bool,
     /// Secrets that were destroyed.
@@ -116,7 +139,8 @@ impl Connections {
     pub(super) async fn view(&self, store: &Store, row: Row) -> Result<ConnectionView, No> {
         let line = self.known(&row.name);
         let line = line.as_deref();
-        let (mut pending, mut in_doubt, mut dead) = (0, 0, 0);
+        let (mut pending, mut retrying, mut in_doubt, mut dead) = (0, 0, 0, 0);
+        let mut first: Option<Hold> = None;
         let filter = HoldFilter {
             service: Some(row.service.clone()),
             states: vec![
@@ -133,12 +157,25 @@ impl Connections {
             ..HoldFilter::default()
         };
         for hold in store.holds_page(filter, None, COUNTED).await? {
+            if let Some(next) = hold.next_attempt_at() {
+                retrying += 1;
+                if first.as_ref().and_then(Hold::next_attempt_at).is_none_or(|earliest| next < earliest) {
+                    first = Some(hold.clone());
+                }
+            }
             match hold.state {
                 HoldState::InDoubt { .. } | HoldState::NeedsHuman { .. } => in_doubt += 1,
                 HoldState::Dead { .. } => dead += 1,
                 _ => pending += 1,
             }
         }
+        let next_retry = match first {
+            Some(hold) => {
+                let failing = failing(store, &hold, Audience::Person).await?;
+                Some(NextRetry { buffer_id: hold.id.to_string(), failing })
+            }
+            None => None,
+        };
         let copy = line.and_then(Line::copy);
         let fresh = copy.as_ref().map(|copy| copy.freshness()).unwrap_or_default();
         let Freshness { synced_at, complete, .. } = fresh;
@@ -163,6 +200,8 @@ impl Connections {
             age_s: synced_at.map(|at| now.since(at).as_secs()),
             progress,
             pending,
+            retrying,
+            next_retry,
             in_doubt,
             dead,
             set_aside: match &copy {

@@ -63,7 +63,8 @@ impl Connections {
     /// The refusal for an agent that asks for a message that is withheld: with the finding a person can look at.
     pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &Ask, id: &str) -> Refusal {
         match self.finding(copy, service, ask, id).await {
-            Ok(Some(finding)) => kept_back("message", finding),
+            Ok(Some((finding, false))) => kept_back("message", finding),
+            Ok(Some((finding, true))) => read_in_two_ways(finding),
             Ok(None) => Refusal::new(Code::ContentWithheld),
             Err(refusal) => refusal,
         }
@@ -75,7 +76,7 @@ impl Connections {
         service: &ServiceName,
         ask: &Ask,
         id: &str,
-    ) -> Result<Option<FindingId>, Refusal> {
+    ) -> Result<Option<(FindingId, bool)>, Refusal> {
         let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(None) };
         if is_unopened(&mail) {
             return Ok(None);
@@ -83,7 +84,8 @@ impl Connections {
         let mut item = incoming(service, &mail, ask.now);
         item.reader = Some(Reader::of(ask));
         let gw = self.gateway().map_err(|no| *no.refusal)?;
-        gw.intake.asked_for(&item, &copied(&mail)).await
+        let finding = gw.intake.asked_for(&item, &copied(&mail)).await?;
+        Ok(finding.map(|finding| (finding, mail.ambiguous.is_some())))
     }
 }
 
@@ -95,6 +97,14 @@ pub(super) fn kept_back(what: &str, finding: FindingId) -> Refusal {
     ))
 }
 
+/// The refusal that names a finding about a message with two readings.
+fn read_in_two_ways(finding: FindingId) -> Refusal {
+    Refusal::new(Code::ContentWithheld).with_text(&format!(
+        "two readers read the message differently, so who sent it or what it says is not certain; it is kept back as \
+         {finding} until a person has seen both readings and releases it (sluice findings release {finding})"
+    ))
+}
+
 /// Whether a message is there by its place only: whoever opened it broke.
 fn is_unopened(mail: &Mail) -> bool {
     mail.withheld.iter().any(|rule| rule == UNOPENED)
@@ -102,7 +112,7 @@ fn is_unopened(mail: &Mail) -> bool {
 
 /// A message as an item from outside. The same message gives the same bytes, whatever its labels.
 fn incoming(service: &ServiceName, mail: &Mail, at: Timestamp) -> Incoming {
-    let author = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let author = mail.sender_line();
     Incoming {
         bytes: words(mail).into_bytes(),
         declared: None,
@@ -122,13 +132,13 @@ fn words(mail: &Mail) -> String {
         let all: Vec<String> = people.iter().map(ToString::to_string).collect();
         all.join(", ")
     };
-    let from = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let (from, subject) = (mail.sender_line(), mail.subject_line());
     let files: Vec<&str> = mail.attachments.iter().filter_map(|file| file.name.as_deref()).collect();
     format!(
         "From: {from}\nTo: {}\nCc: {}\nSubject: {}\nFiles: {}\n\n{}",
         people(&mail.to),
         people(&mail.cc),
-        mail.subject,
+        subject,
         files.join(", "),
         mail.text,
     )

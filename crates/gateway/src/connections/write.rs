@@ -15,7 +15,7 @@ use sluice_core::{Actor, ServiceName, Timestamp};
 use super::Connections;
 use super::job::{Errand, Given, NotGiven};
 use super::manifest::Step;
-use crate::services::{Found, Performed, Prepared, Trouble};
+use crate::services::{Found, Performed, Place, Prepared, Trouble};
 
 /// A write in the adapter's words, and the files that go with it.
 pub(super) struct Load {
@@ -66,7 +66,9 @@ impl Writer<'_> {
         match (trouble, again) {
             (Trouble::NotDone(no), Some(again)) => {
                 let wait = again.since(self.connections.ground.clock.now());
-                Trouble::NotDone(Refusal::new(Code::EgressLimit).with_text(no.text()).retry_after(wait))
+                Trouble::NotDone(
+                    Refusal::new(Code::EgressLimit).with_text(no.text()).quoting(no.service_words()).retry_after(wait),
+                )
             }
             (other, _) => other,
         }
@@ -93,12 +95,26 @@ impl Writer<'_> {
         done
     }
 
+    /// The place of the worker that carries it out.
+    pub async fn reserve(&self) -> Result<Place, Refusal> {
+        let place = self.connections.ground.workers.reserve().await;
+        place.map(Place::Worker).map_err(|error| {
+            let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
+            Refusal::new(code).with_text(&error.to_string())
+        })
+    }
+
     /// Finds out whether it happened.
     pub async fn look_up(&self, hold: &Hold) -> Found {
         let job = json!({"job": "look_up", "write": Load::bare(hold).write, "handle": hold.handle});
         let found = match self.job(hold, Step::Look, job, Vec::new()).await {
-            Ok(given) => given.answer.found(),
-            Err(_) => Found::Unknown,
+            Ok(given) => match given.answer.found() {
+                Found::Unknown if given.unheard => Found::NotLooked,
+                found => found,
+            },
+            // A worker that breaks over the answer would break over it again.
+            Err(not) if not.refusal.code() == Code::WorkerCrashed => Found::Unknown,
+            Err(_) => Found::NotLooked,
         };
         self.changed();
         found
@@ -109,6 +125,14 @@ impl Writer<'_> {
         match self.job(done, Step::Look, past("present", done, before), Vec::new()).await {
             Ok(given) => given.answer.print(),
             Err(not) => Err(Trouble::NotDone(not.refusal)),
+        }
+    }
+
+    /// What taking it back would change now, in words for people.
+    pub async fn difference(&self, done: &Hold, before: &[u8]) -> Vec<String> {
+        match self.job(done, Step::Look, past("difference", done, before), Vec::new()).await {
+            Ok(given) => given.answer.difference(),
+            Err(_) => Vec::new(),
         }
     }
 

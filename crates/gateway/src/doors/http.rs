@@ -7,21 +7,28 @@
 
 mod agents;
 mod approvals;
+mod body;
 pub(crate) mod calls;
+mod channels;
+mod clock;
 mod crowd;
 mod dead;
 mod egress;
 mod events;
 mod findings;
 mod gate;
+mod head;
 mod holds;
 mod inbox;
 mod mounts;
+mod nodes;
 pub mod openapi;
 mod pace;
 mod policy;
 mod proxies;
+mod proxy_reports;
 mod record;
+pub mod record_search;
 mod recovery;
 pub mod reply;
 pub mod route;
@@ -29,6 +36,7 @@ pub mod routes;
 mod secrets;
 mod services;
 mod sessions;
+mod settling;
 mod status;
 mod suggest;
 pub mod views;
@@ -55,9 +63,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 use self::crowd::{Busy, Crowd};
+use self::head::{Head, Headed};
 use self::pace::{Backlog, Paced};
 use self::reply::{Body, Reply};
 use self::route::{Access, Lane, Matched, Routes, Visit};
@@ -65,9 +73,11 @@ use crate::config::Size;
 use crate::doors::hook::{self, Hook};
 use crate::doors::mcp::{self, Mcp};
 use crate::doors::page;
+use crate::gateway::Phase;
 use crate::rooms::hold::LONGEST_WAIT;
 use crate::rooms::identity::{self, Visitor};
-use crate::{Gateway, No};
+use crate::tls::LiveTls;
+use crate::{Gateway, No, keys};
 
 /// What is said to a connection too many.
 const FULL: &str = "{\"type\":\"urn:sluice:problem:door.overloaded\",\"title\":\"the gateway has more work than it can \
@@ -98,6 +108,8 @@ pub struct Door {
     gw: Arc<Gateway>,
     /// The database as this door asks it: what comes by the stop lane never waits for an ordinary connection.
     store: Arc<Store>,
+    /// The database as it is asked for credentials: on the stop lane not even counting is waited for.
+    credentials: Arc<Store>,
     routes: Routes,
     lane: Lane,
     /// Agents that speak the Model Context Protocol come in by the main listener only.
@@ -118,7 +130,11 @@ impl Door {
             Lane::Main => Arc::clone(&gw.store),
             Lane::Stop => Arc::new(gw.store.asked_for_status()),
         };
-        Ok(Arc::new(Self { gw, store, routes: Routes::new(lane)?, lane, mcp, hook }))
+        let credentials = match lane {
+            Lane::Main => Arc::clone(&gw.store),
+            Lane::Stop => Arc::new(gw.store.asked_to_stop()),
+        };
+        Ok(Arc::new(Self { gw, store, credentials, routes: Routes::new(lane)?, lane, mcp, hook }))
     }
 
     fn most_connections(&self) -> usize {
@@ -130,7 +146,7 @@ impl Door {
 }
 
 /// Serves a listener until told to stop; then lets requests under way finish.
-pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAcceptor>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<Arc<LiveTls>>, mut stop: watch::Receiver<bool>) {
     let of_a_peer = door.gw.config.limits.connections_per_peer as usize;
     let mut crowd = Crowd::new(door.lane, door.most_connections(), of_a_peer);
     let mut connections = JoinSet::new();
@@ -149,13 +165,13 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
         // Small answers leave at once.
         let _ignored = stream.set_nodelay(true);
         let (door, tls, stop) = (Arc::clone(&door), tls.clone(), stop.clone());
-        let (busy, backlog) = (Busy::default(), Backlog::default());
-        let connected = Connected { peer, busy: busy.clone(), backlog: backlog.clone() };
+        let (busy, backlog, head) = (Busy::default(), Backlog::default(), Head::default());
+        let connected = Connected { peer, busy: busy.clone(), backlog: backlog.clone(), head: head.clone() };
         let task = connections.spawn(async move {
             match tls {
                 Some(tls) => {
                     let head = door.gw.config.limits.head_timeout.as_duration();
-                    if let Ok(Ok(stream)) = timeout(head, tls.accept(stream)).await {
+                    if let Ok(Ok(stream)) = timeout(head, tls.acceptor().accept(stream)).await {
                         talk(door, stream, connected, stop).await;
                     }
                 }
@@ -163,7 +179,7 @@ pub async fn serve(door: Arc<Door>, listener: TcpListener, tls: Option<TlsAccept
             }
             drop(place);
         });
-        crowd.entered(task, busy, backlog, peer.ip());
+        crowd.entered(task, (busy, backlog, head), peer.ip());
     }
     let patience = Span::from_secs(10).as_duration();
     let _cut = timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
@@ -174,6 +190,7 @@ struct Connected {
     peer: SocketAddr,
     busy: Busy,
     backlog: Backlog,
+    head: Head,
 }
 
 /// One connection, from its first request to its last.
@@ -185,27 +202,32 @@ where
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout.as_duration())
+        // Also runs between two requests. How long a head may take that has begun is measured where it is read.
+        .header_read_timeout(limits.idle_timeout.max(limits.head_timeout).as_duration())
         .max_headers(limits.headers as usize)
         .max_buf_size(bytes(limits.head))
         .keep_alive(true);
-    let Connected { peer, busy, backlog } = connected;
-    let stream = Paced::new(stream, limits.write_timeout, backlog.clone());
+    let Connected { peer, busy, backlog, head } = connected;
+    let stream =
+        Headed::new(Paced::new(stream, limits.write_timeout, backlog.clone()), limits.head_timeout, head.clone());
     let served = Arc::clone(&door);
     let too_far_ahead = Arc::new(Notify::new());
     let ends = Arc::clone(&too_far_ahead);
     let service = service_fn(move |request| {
         let (door, at_work, behind) = (Arc::clone(&served), busy.begin(), backlog.since().is_some());
+        head.arrived();
         if behind {
             // The sender has not taken the answers before this request: nothing is done for it, and the connection ends.
             ends.notify_one();
         }
+        let head = head.clone();
         async move {
             if behind {
                 std::future::pending::<()>().await;
             }
             let answered = answer(&door, request, peer).await;
             drop(at_work);
+            head.expected();
             Ok::<_, Infallible>(answered)
         }
     });
@@ -236,7 +258,10 @@ async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) 
             return hook.visit(&door.gw, request, id).await;
         }
         match &door.mcp {
-            Some(mcp) if request.uri().path() == mcp::PATH => mcp.visit(request, id).await,
+            Some(mcp) if request.uri().path() == mcp::PATH => {
+                check_started(door, Access::Agent)?;
+                mcp.visit(request, id).await
+            }
             Some(_) if page::is_at(&door.gw, request.uri().path()) => Ok(page::visit(&door.gw, request, id).await),
             Some(_) | None => Ok(handle(door, request, id).await?.into_response(id)),
         }
@@ -246,7 +271,11 @@ async fn answer(door: &Arc<Door>, request: Request<Incoming>, peer: SocketAddr) 
         Ok(Err(no)) => {
             if no.refusal.code().status() >= 500 {
                 let inside = std::error::Error::source(&no.refusal).map(ToString::to_string).unwrap_or_default();
-                tracing::error!(request = %id, code = no.refusal.code().as_str(), %peer, "{}: {inside}", no.refusal);
+                let (code, is_early) = (no.refusal.code().as_str(), no.refusal.code() == Code::GatewayStarting);
+                match is_early {
+                    true => tracing::debug!(request = %id, code, %peer, "asked before the gateway was open"),
+                    false => tracing::error!(request = %id, code, %peer, "{}: {inside}", no.refusal),
+                }
             }
             Reply::refuse(no, id)
         }
@@ -265,14 +294,18 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
     check_origin(gw, &head.headers)?;
     let path = head.uri.path();
     let Matched { route, params } = door.routes.find(&head.method, path)?;
-    let who = check_access(gw, route.access, &head.headers)?;
+    tracing::trace!(request = %id, method = route.method, path = route.path, "asked for {} {}", route.method, route.path);
+    check_started(door, route.access)?;
+    let who = check_access(gw, &door.credentials, route.access, &head.headers).await?;
     let query = query_of(head.uri.query().unwrap_or_default())?;
     check_query(route, &query)?;
     let body = match route.body {
         Some(_) => Some(read_body(gw, &head.headers, body).await?),
         None => None,
     };
-    who.iter().try_for_each(|who| who.again(gw))?;
+    if let Some(who) = &who {
+        who.again(gw, &door.credentials).await?;
+    }
     let last_event = text_header(&head.headers, "last-event-id")?.map(str::to_owned);
     let idempotency_key = text_header(&head.headers, "idempotency-key")?.map(str::to_owned);
     let store = Arc::clone(&door.store);
@@ -288,6 +321,14 @@ async fn handle(door: &Arc<Door>, request: Request<Incoming>, id: RequestId) -> 
         debug_assert!(known, "{} refuses with {}, which it does not document", route.path, code.as_str());
     }
     done
+}
+
+/// Until the gateway has looked after what was left open, the stop lane and what anyone may ask answer, and nothing else.
+fn check_started(door: &Door, access: Access) -> Result<(), No> {
+    match (door.lane, access, door.gw.phase()) {
+        (Lane::Stop, _, _) | (_, Access::Open, _) | (_, _, Phase::Open | Phase::Stopping) => Ok(()),
+        (Lane::Main, _, Phase::Starting) => Err(No::new(Code::GatewayStarting)),
+    }
 }
 
 /// The reader's buffer grows in steps, so the limit is held here to the byte.
@@ -338,7 +379,12 @@ pub(crate) fn check_origin(gw: &Gateway, headers: &HeaderMap) -> Result<(), No> 
 }
 
 /// Whether whoever knocks may use this route.
-pub(crate) fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) -> Result<Option<Visitor>, No> {
+pub(crate) async fn check_access(
+    gw: &Gateway,
+    store: &Store,
+    access: Access,
+    headers: &HeaderMap,
+) -> Result<Option<Visitor>, No> {
     if access == Access::Open {
         return Ok(None);
     }
@@ -353,7 +399,15 @@ pub(crate) fn check_access(gw: &Gateway, access: Access, headers: &HeaderMap) ->
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
         Some(_) | None => return Err(No::new(Code::IdentityMissing)),
     };
-    let visitor = identity::visitor(gw, token)?;
+    let visitor = match identity::visitor(gw, token) {
+        Err(no)
+            if store.is_shared() && no.refusal.code() == Code::IdentityUnknown && keys::hash_of(token).is_some() =>
+        {
+            gw.keyring.look_for_unknown(store).await?;
+            identity::visitor(gw, token)?
+        }
+        known => known?,
+    };
     access.admits(&visitor)?;
     Ok(Some(visitor))
 }

@@ -48,7 +48,9 @@ pub(crate) const PATH: &str = "/mcp";
 const STATELESS: &str = "2026-07-28";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Headers that a request carries at most once.
-const ONCE: [&str; 4] = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"];
+const ONCE: [&str; 5] = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", JOINED];
+/// Names the session in which the hooks of the same client work.
+const JOINED: &str = "sluice-session";
 /// Longest name of a client that is kept.
 const LONGEST_CLIENT: usize = 100;
 
@@ -113,20 +115,22 @@ impl Mcp {
         if !is_own_origin(&head.headers) {
             check_origin(gw, &head.headers)?;
         }
-        let visitor = check_access(gw, Access::Agent, &head.headers)?.ok_or_else(|| No::new(Code::IdentityMissing))?;
+        let visitor = check_access(gw, &gw.store, Access::Agent, &head.headers).await?;
+        let visitor = visitor.ok_or_else(|| No::new(Code::IdentityMissing))?;
         let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
         for name in ONCE {
             text_header(&head.headers, name)?;
         }
         // SECURITY: while a body takes its time, the key may be revoked and the session may end or be tainted.
         let bytes = if head.method == Method::POST { read_bytes(gw, &head.headers, body).await? } else { Bytes::new() };
-        visitor.again(gw)?;
+        visitor.again(gw, &gw.store).await?;
         let guest = match session(gw, &head.headers, &agent).await? {
             Some(Ok(session)) => Guest { visitor, agent, session: Some(session), request: id },
             None => Guest { visitor, agent, session: None, request: id },
             // The revision wants this status, so that the client starts anew.
             Some(Err(())) => return Ok(problem(404, -32001, "there is no such session; initialize again", id)),
         };
+        let guest = if head.method == Method::POST { joined(gw, &head.headers, guest).await? } else { guest };
         match head.method {
             Method::POST => self.post(head, bytes, guest).await,
             Method::GET => stream::open(gw, &self.names, &head.headers, guest),
@@ -197,6 +201,23 @@ async fn session(gw: &Gateway, headers: &HeaderMap, agent: &AgentName) -> Result
     let found = gw.store.session(id).await?;
     // SECURITY: the session of another agent is as unknown as one that never was.
     Ok(Some(found.filter(|session| session.agent == *agent && session.ended_at.is_none()).ok_or(())))
+}
+
+/// The guest in the session of its client's hooks, if it names one of its agent's that is open.
+// SECURITY: this gives an agent nothing new: over HTTP it may name any open session of its own with each call. What a
+// session was asked is stated by others. A conversation that was shown something bad stays by itself, so that it cannot
+// leave its taint behind.
+async fn joined(gw: &Gateway, headers: &HeaderMap, guest: Guest) -> Result<Guest, No> {
+    let Some(named) = text_header(headers, JOINED)? else { return Ok(guest) };
+    let Ok(id) = named.parse::<SessionId>() else { return Ok(guest) };
+    if guest.session.as_ref().is_some_and(|own| own.tainted_at.is_some()) {
+        return Ok(guest);
+    }
+    let found = gw.store.session(id).await?;
+    Ok(match found.filter(|session| session.agent == guest.agent && session.ended_at.is_none()) {
+        Some(session) => Guest { session: Some(session), ..guest },
+        None => guest,
+    })
 }
 
 /// `DELETE`: the conversation is over.

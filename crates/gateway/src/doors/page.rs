@@ -252,10 +252,9 @@ async fn post(gw: &Gateway, token: &str, headers: &HeaderMap, body: Incoming) ->
 
 /// The form in the words of a reply: what a button says, and what was written beside it.
 fn words(answer: &str, words: &str) -> String {
-    match answer {
-        "4" | "5" | "first" => format!("{answer} {words}"),
-        plain => plain.to_owned(),
-    }
+    // Browsers end the lines of a form in their own way.
+    let words = words.replace("\r\n", "\n");
+    if words.trim().is_empty() { answer.to_owned() } else { format!("{answer} {words}") }
 }
 
 async fn form(gw: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<Vec<(String, String)>, No> {

@@ -7,7 +7,7 @@ use std::fmt;
 use http::Method;
 use sluice_core::Span;
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::throttle::Limits;
+use sluice_core::throttle::{BreakerConfig, Limits};
 
 use super::address::{Target, is_normal_name};
 use super::credential::Placement;
@@ -181,6 +181,8 @@ pub struct Connection {
     pub credential: Option<(SecretName, Placement)>,
     /// How often.
     pub limits: Limits,
+    /// When refusals of the service pause it, and for how long.
+    pub breaker: BreakerConfig,
     /// The largest answer, after decompression, in bytes.
     pub max_answer: u64,
     /// How long a whole exchange may take.
@@ -217,6 +219,7 @@ impl Connection {
             agents: None,
             credential: None,
             limits: Limits::default(),
+            breaker: BreakerConfig::default(),
             max_answer: 8 << 20,
             timeout: Span::from_secs(30),
             idle_timeout: Span::from_secs(10),

@@ -1,16 +1,19 @@
 //! Leave to go out: counted in the database, for all nodes, before anything leaves.
 //!
-//! Takes a connection; gives leave for one request. Promise: nothing leaves uncounted. Where limits are wide, leave
-//! is taken for several at once and lapses after a second, so that counting costs no commit for each request.
+//! Takes a connection; gives leave for one request. Promise: nothing leaves uncounted, and limits of an hour and
+//! altogether (`burn`) count requests that were made and nothing else: where one of them is set, leave is taken for one
+//! request at a time. Elsewhere it is taken for several at once, so that counting costs no commit for each request; it
+//! lapses after a second, and what was not used of it is given back. A gateway that dies in between has counted too
+//! many, never too few.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 use sluice_core::ids::{ConnectionName, MessageId};
-use sluice_core::throttle::{Breaker, Limits};
+use sluice_core::throttle::{Breaker, BreakerConfig, Limits};
 use sluice_core::{Actor, Clock, Entropy, Ids, Span, Timestamp};
-use sluice_store::{Heard, Store, StoreError, Take, Taken};
+use sluice_store::{Heard, Store, StoreError, Take, Taken, Unused};
 
 use super::allow::Connection;
 use super::no::EgressNo;
@@ -31,14 +34,30 @@ pub(super) struct Limiter {
 }
 
 /// What this node knows between two looks at the database.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Local {
     left: u32,
     until: Span,
+    taken_at: i64,
     breaker: Breaker,
+    /// Leave that lapsed and was not given back yet.
+    owed: Vec<Unused>,
+}
+
+impl Local {
+    /// What is left is good for nothing any more, and is to be given back.
+    fn lapse(&mut self) {
+        let many = std::mem::take(&mut self.left);
+        if many > 0 {
+            self.owed.push(Unused { taken_at: self.taken_at, many });
+        }
+    }
 }
 
 fn ahead(limits: &Limits) -> u32 {
+    if limits.per_hour.is_some() || limits.burn.is_some() {
+        return 1;
+    }
     limits.per_minute.map_or(MOST_AHEAD, |limit| (limit / SHARE).clamp(1, MOST_AHEAD))
 }
 
@@ -56,14 +75,15 @@ impl Limiter {
     }
 
     /// Leave for one request.
-    pub(super) async fn take(&self, connection: &Connection, is_read: bool) -> Result<(), EgressNo> {
+    pub(super) async fn take(&self, connection: &Connection) -> Result<(), EgressNo> {
         let now = self.clock.since_boot();
-        let taken = self.with(&connection.name, |local| {
-            let good = local.left > 0 && now < local.until && local.breaker.is_closed();
-            if good {
+        let (taken, unused) = self.with(&connection.name, |local| {
+            if local.left > 0 && now < local.until && local.breaker.is_closed() {
                 local.left -= 1;
+                return (true, None);
             }
-            good
+            local.lapse();
+            (false, local.owed.pop())
         });
         if taken {
             return Ok(());
@@ -72,17 +92,22 @@ impl Limiter {
             connection: connection.name.clone(),
             limits: connection.limits,
             wanted: ahead(&connection.limits),
-            is_read,
+            breaker: connection.breaker,
+            unused,
             message: MessageId::mint(self.ids.as_ref()),
         };
         match self.store.egress_take(take).await? {
-            Taken::Granted { many, breaker } => {
-                let next = Local { left: many.saturating_sub(1), until: now + AHEAD, breaker };
-                self.with(&connection.name, |local| *local = next);
+            Taken::Granted { many, breaker, taken_at } => {
+                self.with(&connection.name, |local| {
+                    // Another request may have taken leave meanwhile: what it left is not lost.
+                    local.lapse();
+                    (local.left, local.until) = (many.saturating_sub(1), now + AHEAD);
+                    (local.taken_at, local.breaker) = (taken_at, breaker);
+                });
                 Ok(())
             }
             Taken::Refused { stop, again } => {
-                self.with(&connection.name, |local| local.left = 0);
+                self.with(&connection.name, Local::lapse);
                 Err(EgressNo::Stopped { stop, again })
             }
         }
@@ -91,7 +116,7 @@ impl Limiter {
     /// What the service said to it; nothing if it said nothing.
     pub(super) async fn heard(
         &self,
-        connection: &ConnectionName,
+        (connection, config): (&ConnectionName, BreakerConfig),
         answer: Option<(u16, &HeaderMap)>,
     ) -> Result<(), EgressNo> {
         let status = answer.map(|(status, _)| status);
@@ -106,12 +131,13 @@ impl Limiter {
             status,
             retry_after: answer.and_then(|(_, headers)| retry_after(headers, self.clock.now())),
             jitter: u64::from_le_bytes(jitter),
+            breaker: config,
             message: MessageId::mint(self.ids.as_ref()),
         };
         let breaker = self.store.egress_heard(heard).await?;
         self.with(connection, |local| {
             local.breaker = breaker;
-            local.left = 0;
+            local.lapse();
         });
         Ok(())
     }
@@ -154,7 +180,11 @@ mod tests {
 
     #[test]
     fn narrow_limits_are_counted_one_by_one() {
-        let with = |per_minute| ahead(&Limits { per_minute, ..Limits::default() });
+        let with = |per_minute| ahead(&Limits { per_minute, ..Limits::NONE });
         assert_eq!((with(Some(10)), with(Some(63)), with(Some(640)), with(None)), (1, 1, 20, 1024));
+        let exact = [(Some(10_000), None), (None, Some(10_000))];
+        for (per_hour, burn) in exact {
+            assert_eq!(ahead(&Limits { per_minute: None, per_hour, burn }), 1, "{per_hour:?} {burn:?}");
+        }
     }
 }

@@ -35,6 +35,8 @@ pub enum What {
     NoSuchHost,
     /// Nobody answers there.
     Unreachable,
+    /// The machine is there, and nothing listens at that port.
+    Refused,
     /// The certificate or the handshake is not good.
     NotTrusted,
     /// It took too long.
@@ -110,7 +112,6 @@ fn words(stop: Stop) -> &'static str {
         Stop::Hour => "too many requests in this hour",
         Stop::Burn => "this connection has used up its requests until a person looks",
         Stop::Open { .. } | Stop::Probing { .. } => "the service asked for a pause",
-        Stop::OnlyARead => "the service asked for a pause; a read must get through first",
     }
 }
 
@@ -134,6 +135,7 @@ impl Failed {
         let what = match self.what {
             What::NoSuchHost => "there is no such host",
             What::Unreachable => "nobody answers there",
+            What::Refused => "the connection was refused: nothing listens there",
             What::NotTrusted => "its certificate is not trusted for this name",
             What::TooSlow => "it took too long",
             What::Closed => "the service hung up",
@@ -166,9 +168,7 @@ impl EgressNo {
             Self::Leak(_) => Code::LeakFound,
             Self::Stopped { stop: Stop::Minute | Stop::Hour, .. } => Code::EgressLimit,
             Self::Stopped { stop: Stop::Burn, .. } => Code::EgressBurned,
-            Self::Stopped { stop: Stop::Open { .. } | Stop::Probing { .. } | Stop::OnlyARead, .. } => {
-                Code::EgressBreaker
-            }
+            Self::Stopped { stop: Stop::Open { .. } | Stop::Probing { .. }, .. } => Code::EgressBreaker,
             Self::Vault(VaultError::Unknown) => Code::VaultUnknown,
             Self::Vault(VaultError::OutOfScope) => Code::VaultScope,
             Self::Vault(VaultError::Wrong(_)) => Code::SchemaWrongType,

@@ -13,6 +13,19 @@ pub struct Net {
     bits: u8,
 }
 
+/// Where clouds answer every machine with its credentials.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+/// The same at another cloud, inside a block that private networks use.
+const ALIBABA: Net = Net { address: IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), bits: 32 };
+/// The widest blocks that can be opened.
+const WIDEST_V4: u8 = 8;
+const WIDEST_V6: u8 = 16;
+
 impl Net {
     /// Reads `127.0.0.1` or `10.1.0.0/16`.
     ///
@@ -29,6 +42,23 @@ impl Net {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(most), |bits| bits.parse::<u8>().map_err(|_| bad()))?;
         if bits > most { Err(bad()) } else { Ok(Self { address, bits }) }
+    }
+
+    /// Reads an address or block that configuration opens. What would open everything, or where a cloud hands out
+    /// credentials, is refused: no connection needs it.
+    ///
+    /// # Errors
+    /// When it is no address or block, or opens too much.
+    pub fn opened(text: &str) -> Result<Self, String> {
+        let net = Self::parse(text)?;
+        if let Some(address) = METADATA.iter().find(|address| net.contains(**address)) {
+            return Err(format!("`{net}` opens {address}, where a cloud hands out credentials; name smaller blocks"));
+        }
+        let least = if net.address.is_ipv4() { WIDEST_V4 } else { WIDEST_V6 };
+        if net.bits < least || net == ALIBABA {
+            return Err(format!("`{net}` opens nearly everything or a metadata service; name smaller blocks"));
+        }
+        Ok(net)
     }
 
     /// Whether an address lies in it. An IPv4 address inside an IPv6 one does not count as IPv4.

@@ -97,14 +97,18 @@ impl Wire {
     ) -> Result<(Line, Meter), EgressNo> {
         let addresses = self.addresses(target, opened).await?;
         reached(Phase::Connect);
-        let mut stream = None;
+        let mut dialled = Err(What::Unreachable);
         for address in addresses.into_iter().take(TRIED) {
-            if let Ok(dialled) = self.dialer.dial(SocketAddr::new(address, target.port())).await {
-                stream = Some(dialled);
-                break;
+            match self.dialer.dial(SocketAddr::new(address, target.port())).await {
+                Ok(stream) => {
+                    dialled = Ok(stream);
+                    break;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => dialled = Err(What::Refused),
+                Err(_) => {}
             }
         }
-        let stream = stream.ok_or(failed(Phase::Connect, What::Unreachable))?;
+        let stream = dialled.map_err(|what| failed(Phase::Connect, what))?;
         let meter = Meter::default();
         if !target.is_tls() {
             return Ok((Line { stream: Stream::Plain(stream), meter: meter.clone() }, meter));

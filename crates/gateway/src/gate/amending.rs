@@ -45,7 +45,8 @@ pub async fn amend(gw: &Gateway, by: Actor, question: &Question, arguments: Valu
         allow_duplicate: true,
         named: false,
     };
-    let known = Known::on_behalf(gw, old.agent().clone(), session, wish);
+    let spawn = old.action.spawn().cloned();
+    let known = Known::on_behalf(gw, old.agent().clone(), session, wish).spawned(spawn);
     let checked = schema::check(gw, known).await?;
     let judged = policy::judge(gw, origin::trace(gw, checked).await?).await?;
     let asked = approval::ask(gw, leak::scan(gw, judged)?).await?;

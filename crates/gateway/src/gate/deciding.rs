@@ -204,7 +204,7 @@ pub async fn decide_within(
 fn changed_since(question: &Question, meaning: &Meaning) -> Option<No> {
     let (shown, items) = (question.shown?, question.card.approval.items);
     let wanted = match meaning {
-        Meaning::Freeze(_) | Meaning::Menu(Reply::Deny) => 0,
+        Meaning::Freeze(_) | Meaning::Menu(Reply::Deny(_)) => 0,
         Meaning::First(n) => *n,
         Meaning::All { .. } | Meaning::Menu(_) | Meaning::Choice(_) => items,
     };
@@ -221,7 +221,7 @@ fn ruling_of(subject: Subject, reply: Reply) -> Result<Ruling, No> {
         Reply::Session => Ruling::Allow { answer: Answer::Session, note: None },
         Reply::Always => Ruling::Allow { answer: Answer::Always, note: None },
         Reply::Note(note) => Ruling::Allow { answer: Answer::Note, note: Some(note) },
-        Reply::Deny => Ruling::Deny { note: None },
+        Reply::Deny(reason) => Ruling::Deny { note: reason },
         Reply::Amend(text) if subject == Subject::Request => Ruling::Reword(text),
         // A write the gateway carries out is never replaced by a text: the changed action is checked as a new one.
         Reply::Amend(_) => {

@@ -1,31 +1,43 @@
 //! Keeping house: heartbeats, expiry, retention, checkpoints, disk space, keys revoked elsewhere.
 //!
-//! Promise: a question whose time is up is a no within a second, what can no longer be undone is forgotten,
-//! every entry is under a signed
+//! Promise: a question whose time is up is a no within a second, what can no longer be undone is forgotten as fast as it
+//! comes and never while the clock is in doubt, every entry is under a signed
 //! checkpoint within five minutes or a thousand entries, a credential that is old enough is asked for anew, and a
 //! gateway whose file can no longer be believed ends.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use sluice_core::NodeName;
+use sluice_core::audit::checkpoint::Signer;
+use sluice_core::ids::MessageId;
 use sluice_core::recovery::{Finding, FindingKind};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::RollbackState;
-use sluice_store::StoreError;
+use sluice_core::{Actor, NodeName};
+use sluice_store::{Message, RetentionPeriods, Severity, StoreError};
 use tokio::sync::watch;
 
-use super::tick;
+use super::{tick, watching};
+use crate::config::Retention;
 use crate::gateway::{Lost, Room};
 use crate::proxies::rotation;
-use crate::{Gateway, No, recovery};
+use crate::rooms::client_writes;
+use crate::{Gateway, No, nodes, recovery};
 
 const EVERY: Duration = Duration::from_secs(1);
 const BEAT: u64 = 5;
 const PRUNE: u64 = 60;
+const WATCH: u64 = 60;
 const SIGN: u64 = 300;
 const SWEEP: u64 = 3_600;
 const PAGE: u32 = 200;
+/// Rows of each kind in one transaction of retention, and transactions in one second: together more than any load makes in a
+/// second, and each short enough that whoever writes next does not notice.
+const PRUNE_PAGE: u32 = 500;
+const PRUNES: usize = 20;
+/// Old writes that are looked at in one transaction of retention.
+const OLD_PAGE: u32 = 500;
 
 /// Runs the loop.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
@@ -42,6 +54,10 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
         }
         round += 1;
     }
+    // So that the others do not have to wait until it counts as gone.
+    if let Err(no) = nodes::report(&gw).await {
+        tracing::warn!(code = no.refusal.code().as_str(), "that this node stops could not be written down");
+    }
 }
 
 /// One second's housekeeping.
@@ -51,8 +67,10 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     gw.found_room(room_left(gw));
     let beat = if round.is_multiple_of(BEAT) { gw.store.beat().await } else { Ok(()) };
-    if let Err(StoreError::Damaged { .. }) = &beat {
-        gw.give_up(Lost::Record);
+    match &beat {
+        Err(StoreError::Damaged { .. }) => gw.give_up(Lost::Record),
+        Err(StoreError::Removed) => gw.give_up(Lost::Removed),
+        Ok(()) | Err(_) => {}
     }
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
@@ -65,20 +83,83 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
     }
     // A thousand entries, or five minutes, whichever comes first.
     checkpoint(gw, if round.is_multiple_of(SIGN) { 1 } else { 1_000 }).await?;
-    if round.is_multiple_of(PRUNE) {
+    watch_clock(gw).await?;
+    if round.is_multiple_of(WATCH) {
+        watching::look(gw).await?;
+    }
+    // What ends with the time waits until the time is known.
+    let is_sure = gw.clock.doubt().is_none();
+    if is_sure {
+        forget(gw, round.is_multiple_of(PRUNE)).await?;
+    }
+    if is_sure && round.is_multiple_of(PRUNE) {
         for point in gw.store.expire_rollbacks(PAGE).await? {
             let hold = gw.store.hold(point.hold).await?;
             if let Some(service) = hold.and_then(|hold| gw.services.for_service(&hold.service).ok()) {
                 service.forget(&point.content).await;
             }
         }
-        gw.store.prune(gw.now(), PAGE).await?;
+        client_writes::expire(gw, PAGE).await?;
         gw.store.sweep_secrets().await?;
     }
     if round.is_multiple_of(SWEEP) {
         sweep(gw).await?;
         rotation::ask(gw).await?;
     }
+    // Last, so that nothing another node says keeps this one from its own.
+    if round.is_multiple_of(BEAT) {
+        nodes::report(gw).await?;
+        nodes::look(gw).await?;
+    }
+    Ok(())
+}
+
+/// Forgets what is over, in short transactions, until nothing is left or this second's share is used up. It begins once a
+/// minute, and goes on every second while there is more.
+///
+/// # Errors
+/// When the database cannot be read or written.
+pub async fn forget(gw: &Gateway, begins: bool) -> Result<(), No> {
+    let mut state = *gw.retention.lock().unwrap_or_else(PoisonError::into_inner);
+    if begins {
+        state.rows = true;
+        state.writes.get_or_insert_default();
+    }
+    let Retention { writes, sessions, proxy_tasks, policies } = &gw.config.retention;
+    let periods = RetentionPeriods { writes: *writes, sessions: *sessions, proxy_tasks: *proxy_tasks };
+    if begins {
+        gw.store.forget_policies(gw.now(), *policies, PRUNE_PAGE).await?;
+    }
+    for _ in 0..PRUNES {
+        if state.rows {
+            state.rows = gw.store.prune(gw.now(), PRUNE_PAGE).await? >= u64::from(PRUNE_PAGE);
+        }
+        if let Some(from) = state.writes {
+            state.writes = gw.store.retain(gw.now(), &periods, (from, OLD_PAGE)).await?.next;
+        }
+    }
+    *gw.retention.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    Ok(())
+}
+
+/// Tells people once when the clock jumps further than it is followed, and when the database has seen a later time than it
+/// is.
+async fn watch_clock(gw: &Gateway) -> Result<(), No> {
+    let doubt = gw.clock.doubt();
+    let before = gw.clock_told.swap(doubt.is_some(), Ordering::SeqCst);
+    let Some(doubt) = doubt.filter(|_| !before) else { return Ok(()) };
+    let (by, wall) = (doubt.by, doubt.wall);
+    let way = if doubt.forward { "ahead" } else { "back" };
+    tracing::error!("the clock jumped {way} by {by} and is not followed; sluice clock shows it");
+    let body = serde_json::json!({
+        "text": format!("The clock of this machine jumped {way} by {by}, to {wall}. The gateway goes on with the time that \
+            really passed, and forgets nothing meanwhile. If the clock is wrong, set it right. If it is right now, an \
+            admin runs `sluice clock repair`."),
+    });
+    let id = MessageId::mint(gw.ids.as_ref());
+    let message = Message { id, topic: "clock.jumped".into(), severity: Severity::Critical, body };
+    gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
+    gw.letters.notify_one();
     Ok(())
 }
 
@@ -88,6 +169,7 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), No> {
 /// # Errors
 /// When the database cannot be read.
 pub async fn sweep(gw: &Gateway) -> Result<(), No> {
+    client_writes::sweep(gw).await?;
     let Some(files) = gw.services.files() else { return Ok(()) };
     for hold in files.kept().await {
         let over = match gw.store.rollback_of(hold).await? {
@@ -170,6 +252,12 @@ async fn sign(gw: &Gateway, at_least: u64) -> Result<bool, Unsigned> {
         let signed = gw.store.last_checkpoint(log.clone()).await.map_err(unsigned(log))?.map_or(0, |last| last.size);
         let logs = gw.store.logs().await.map_err(unsigned(log))?;
         let size = logs.into_iter().find(|(name, _)| name == log).map_or(0, |(_, head)| head.size);
+        let last = signer.last().tree.size;
+        if signed < last && last <= size {
+            keep_signed(gw, log, signer).await?;
+            signed_any = true;
+            continue;
+        }
         // A log that is now shorter than what was signed is not one that has not grown.
         if size >= signer.last().tree.size && size.saturating_sub(signed) < at_least.max(1) {
             continue;
@@ -183,4 +271,21 @@ async fn sign(gw: &Gateway, at_least: u64) -> Result<bool, Unsigned> {
         signed_any = true;
     }
     Ok(signed_any)
+}
+
+/// Keeps what was signed and could not be kept, because the disk was full, say: the same note, if the record still is what
+/// was signed. Nothing else is signed before.
+async fn keep_signed(gw: &Gateway, log: &NodeName, signer: &Signer) -> Result<(), Unsigned> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Unsigned::Finding(Finding::new(FindingKind::SigningRefused, error, "-").of(log))
+    };
+    let last = signer.last();
+    let grown = gw.store.grown_log_to(log.clone(), last.tree.size).await.map_err(unsigned(log))?;
+    if (grown.growth.root, grown.growth.head.hash) != (last.tree.root, last.head) {
+        return Err(refused(&"the record is not what was signed last"));
+    }
+    let note = signer.last_note().map_err(|error| refused(&error))?;
+    gw.store.checkpointed(grown, note.clone()).await.map_err(|error| Unsigned::No(error.into()))?;
+    recovery::signed(gw, log, last.tree.size, &note).await?;
+    Ok(())
 }

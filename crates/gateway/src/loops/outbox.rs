@@ -5,6 +5,8 @@
 //! least once and harmless twice. Each step is on record before the next, so that a kill between any two repeats at
 //! most a letter, and every letter that arrived can be answered, once.
 
+mod notices;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,10 +38,14 @@ const RESERVED: u32 = 3;
 /// News older than this are no news: nobody is woken for them.
 const OLD_NEWS: Span = Span::from_hours(24);
 
+/// The least time between the beginnings of two turns of listening: a server that answers at once must not keep us busy.
+const LISTEN_FLOOR: Span = Span::from_millis(500);
+
 /// Channels at work, with what the loop remembers from step to step.
 #[derive(Debug)]
 pub struct Outbox {
     channels: Vec<Arc<dyn Channel>>,
+    notices: notices::NoticePace,
 }
 
 /// Starts the loop, and one listener for each channel.
@@ -74,15 +80,21 @@ async fn run(gw: Arc<Gateway>, outbox: Outbox, mut stop: watch::Receiver<bool>) 
 }
 
 /// Hears what people say over one channel, until told to stop.
-async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Receiver<bool>) {
+pub async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Receiver<bool>) {
     let mut failures = 0_u32;
     loop {
+        let began = gw.clock.since_boot();
         let pause = tokio::select! {
             pause = turn(&gw, channel.as_ref(), failures) => pause,
             _ = stop.changed() => break,
         };
         let Some(pause) = pause else {
             failures = 0;
+            let took = gw.clock.since_boot().as_millis().saturating_sub(began.as_millis());
+            let rest = Duration::from_millis(LISTEN_FLOOR.as_millis().saturating_sub(took));
+            if !tick(&mut stop, rest, std::future::pending()).await {
+                break;
+            }
             continue;
         };
         failures += 1;
@@ -107,7 +119,9 @@ pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<
     {
         alert(gw, channel.name(), why).await;
     }
-    gw.hearing.failing(channel.name(), fault.to_string(), gw.now());
+    if gw.hearing.failing(channel.name(), fault.to_string(), gw.now()) && !matches!(fault, Fault::Broken { .. }) {
+        not_reached(gw, channel.name(), &format!("people are not heard over it: {fault}")).await;
+    }
     Some(pause_after(&fault, failures + 1))
 }
 
@@ -121,11 +135,32 @@ async fn alert(gw: &Gateway, channel: &str, why: &str) {
     }
 }
 
+/// People have to know, over another channel, that this one does not work.
+async fn not_reached(gw: &Gateway, channel: &str, why: &str) {
+    let body = serde_json::json!({"channel": channel, "why": why});
+    let id = MessageId::mint(gw.ids.as_ref());
+    let message = Message { id, topic: "channel.failing".into(), severity: Severity::Warning, body };
+    if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
+        tracing::error!(code = error.code(), "an alert could not be kept");
+    }
+}
+
 fn pause_after(fault: &Fault, failures: u32) -> Span {
     match fault {
         Fault::Later { after: Some(after), .. } => *after,
         _ => Span::from_secs(1 << failures.min(9)).min(LONGEST_PAUSE),
     }
+}
+
+/// How showing a letter went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShowOutcome {
+    /// It is there, now or since before.
+    Shown,
+    /// The channel will never take it.
+    Refused,
+    /// It is tried again after this long.
+    Later(Span),
 }
 
 /// Somebody to ask, over some channel.
@@ -139,7 +174,7 @@ impl Outbox {
     /// Over these channels.
     #[must_use]
     pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
-        Self { channels }
+        Self { channels, notices: notices::NoticePace::default() }
     }
 
     /// Does what is due.
@@ -152,7 +187,8 @@ impl Outbox {
             self.deliver(gw, message).await?;
         }
         self.remind(gw).await?;
-        self.escalate(gw).await
+        self.escalate(gw).await?;
+        self.tell_notices(gw).await
     }
 
     /// Letters whose question has its answer say so.
@@ -164,6 +200,11 @@ impl Outbox {
                 continue;
             };
             let Some(message) = delivery.message.clone() else { continue };
+            // The outcome goes to the letter with the question; a mail that asked to confirm cannot be changed.
+            if delivery.proposal.is_some() && delivery.channel == email::NAME {
+                gw.store.delivery_shows(delivery, state).await?;
+                continue;
+            }
             match channel.edit(&delivery.place, &message, &letter::outcome(gw, &question)).await {
                 // What can never be changed is not tried for ever.
                 Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_shows(delivery, state).await?,
@@ -182,6 +223,7 @@ impl Outbox {
         let old = gw.now().since(created_at) > OLD_NEWS;
         let later = match message.topic.as_str() {
             "approval.asked" => self.ask(gw, &message, attempts).await?,
+            "approval.confirm" => self.confirm(gw, &message, attempts).await?,
             _ if old || matches!(message.severity, Severity::Info | Severity::Action) => None,
             _ => self.tell(gw, &message, attempts).await,
         };
@@ -204,12 +246,93 @@ impl Outbox {
         let again = message.body.get("again").and_then(serde_json::Value::as_bool) == Some(true);
         let least = if again { question.card.approval.items } else { 0 };
         let mut later = None;
-        for target in self.asked(gw, &question) {
-            if let Some(pause) = self.show(gw, &question, &target, (attempts, least)).await? {
-                later = Some(later.map_or(pause, |known: Span| known.min(pause)));
+        for ways in self.asked(gw, &question) {
+            // Where a channel will never take it, or has not worked for a while, the person is asked over their next one.
+            for target in ways {
+                match self.show(gw, &question, &target, (attempts, least)).await? {
+                    ShowOutcome::Shown => break,
+                    ShowOutcome::Refused => {}
+                    ShowOutcome::Later(pause) => {
+                        later = Some(later.map_or(pause, |known: Span| known.min(pause)));
+                        if !self.is_down(gw, &target) {
+                            break;
+                        }
+                    }
+                }
             }
         }
         Ok(later)
+    }
+
+    fn is_down(&self, gw: &Gateway, target: &Target) -> bool {
+        self.channels.get(target.channel).is_some_and(|channel| gw.sending.is_down(channel.name(), gw.now()))
+    }
+
+    /// Sends back what was understood of a reply, for its person to confirm.
+    async fn confirm(&self, gw: &Gateway, message: &Message, attempts: u32) -> Result<Option<Span>, No> {
+        let Some(proposal) = gw.store.proposed_answer(message.id).await? else { return Ok(None) };
+        let question = Question::read(gw, proposal.approval).await?;
+        let over = !question.card.approval.state.is_open() || question.card.approval.is_over(gw.now());
+        let channel = self.channels.iter().find(|channel| channel.name() == proposal.channel);
+        let Some(channel) = channel.filter(|_| !over) else { return Ok(None) };
+        let sent = |known: &Delivery| known.proposal == Some(proposal.id) && known.message.is_some();
+        if gw.store.deliveries(proposal.approval).await?.iter().any(sent) {
+            return Ok(None);
+        }
+        let (secret, place) = (secret(gw), (channel.name(), proposal.place.as_str()));
+        let covered = (question.card.items.as_slice(), Some(proposal.id));
+        let delivery = gw.store.open_letter(proposal.approval, place, hash(&secret), covered).await?;
+        let room = (channel.room(), ceiling(gw, channel.name()));
+        let letter = letter::confirmation(gw, &question, &proposal, room, secret);
+        Ok(match self.send(gw, channel.as_ref(), (delivery, &letter), attempts).await? {
+            ShowOutcome::Shown | ShowOutcome::Refused => None,
+            ShowOutcome::Later(pause) => Some(pause),
+        })
+    }
+
+    /// Hands a letter that is on record to its channel, and writes down what came of it.
+    async fn send(
+        &self,
+        gw: &Gateway,
+        channel: &dyn Channel,
+        (delivery, letter): (Delivery, &letter::Letter),
+        tries: u32,
+    ) -> Result<ShowOutcome, No> {
+        let (name, now) = (channel.name(), gw.now());
+        match channel.show(letter).await {
+            Ok(message) => {
+                gw.store.delivery_sent(delivery, message).await?;
+                gw.sending.well(name, now);
+                Ok(ShowOutcome::Shown)
+            }
+            Err(Fault::Refused { why }) => {
+                tracing::warn!("a question cannot be shown over {name}: {why}");
+                let slot = now.as_millis() / i64::try_from(Span::from_hours(1).as_millis()).unwrap_or(i64::MAX);
+                let news = format!("refused:{}:{slot}", delivery.place);
+                gw.store.delivery_refused(delivery, &why).await?;
+                // The channel answers; it is this place that does not take letters. People hear so once an hour.
+                gw.sending.well(name, now);
+                if !gw.store.has_heard(name, &news).await? {
+                    gw.store.hear(name, &news, None).await?;
+                    not_reached(gw, name, &format!("a question was refused for good: {why}")).await;
+                }
+                Ok(ShowOutcome::Refused)
+            }
+            Err(fault) => {
+                tracing::debug!("a question is not shown yet: {fault}");
+                let pause = pause_after(&fault, tries);
+                gw.store.delivery_failed(delivery, &fault.to_string(), now + pause).await?;
+                self.sending_fails(gw, name, &fault).await;
+                Ok(ShowOutcome::Later(pause))
+            }
+        }
+    }
+
+    /// A channel did not take something. Once that has lasted, people are told over another one.
+    async fn sending_fails(&self, gw: &Gateway, name: &'static str, fault: &Fault) {
+        if gw.sending.failing(name, fault.to_string(), gw.now()) {
+            not_reached(gw, name, &format!("nothing is delivered over it: {fault}")).await;
+        }
     }
 
     /// Shows a question at one place, unless it was shown there with at least so many of its writes. Gives how long to
@@ -220,19 +343,24 @@ impl Outbox {
         question: &Question,
         target: &Target,
         (tries, least): (u32, u32),
-    ) -> Result<Option<Span>, No> {
-        let Some(channel) = self.channels.get(target.channel) else { return Ok(None) };
+    ) -> Result<ShowOutcome, No> {
+        let Some(channel) = self.channels.get(target.channel) else { return Ok(ShowOutcome::Refused) };
         let (id, name) = (question.card.approval.id, channel.name());
         let items = &question.card.items;
         let here = |known: &Delivery| {
             let is_sent = known.channel == name && known.place == target.place && known.message.is_some();
             is_sent && (least == 0 || known.covers(items) >= least)
         };
-        if gw.store.deliveries(id).await?.iter().any(here) {
-            return Ok(None);
+        let before = gw.store.deliveries(id).await?;
+        if before.iter().any(here) {
+            return Ok(ShowOutcome::Shown);
+        }
+        let at = |known: &&Delivery| known.channel == name && known.place == target.place;
+        if before.iter().filter(at).any(|known| known.shown == "refused") {
+            return Ok(ShowOutcome::Refused);
         }
         if self.is_too_much(gw, channel.as_ref(), &target.place, &question.card.approval.agent).await? {
-            return Ok(Some(Span::from_mins(1)));
+            return Ok(ShowOutcome::Later(Span::from_mins(1)));
         }
         let ceiling = ceiling(gw, name);
         let secret = secret(gw);
@@ -249,22 +377,7 @@ impl Outbox {
         // A chat has little room; a mailbox is where people keep things.
         let end = if name == email::NAME { letter::checkpoint(gw) } else { String::new() };
         let letter = letter.with_link(link.as_deref()).with_end(&end);
-        match channel.show(&letter).await {
-            Ok(message) => {
-                gw.store.delivery_sent(delivery, message).await?;
-                Ok(None)
-            }
-            Err(Fault::Refused { why }) => {
-                tracing::warn!("a question cannot be shown over {name}: {why}");
-                gw.store.delivery_shows(delivery, "refused").await?;
-                Ok(None)
-            }
-            Err(fault) => {
-                tracing::debug!("a question is not shown yet: {fault}");
-                gw.store.delivery_shows(delivery, "failed").await?;
-                Ok(Some(pause_after(&fault, tries)))
-            }
-        }
+        self.send(gw, channel.as_ref(), (delivery, &letter), tries).await
     }
 
     /// Whether somebody has had as many questions as they can read in an hour: of this agent, or of all. They are told so
@@ -303,18 +416,37 @@ impl Outbox {
     async fn tell(&self, gw: &Gateway, message: &Message, attempts: u32) -> Option<Span> {
         let text = shown::news(gw, message) + &letter::checkpoint(gw);
         let mut later = None;
-        for target in self.everyone(gw) {
-            let Some(channel) = self.channels.get(target.channel) else { continue };
-            match channel.say(&target.place, None, &text).await {
-                Ok(()) | Err(Fault::Refused { .. }) => {}
-                Err(fault) => later = Some(pause_after(&fault, attempts)),
+        // News about a channel go over another one, where the person has one.
+        let about = message.body.get("channel").and_then(serde_json::Value::as_str);
+        for mut ways in self.ways(gw.config.approvals.people.iter()) {
+            let is_poor = |target: &Target| {
+                let name = self.channels.get(target.channel).map(|channel| channel.name());
+                name.is_some_and(|name| Some(name) == about || gw.sending.is_down(name, gw.now()))
+            };
+            ways.sort_by_key(is_poor);
+            let mut pause = None;
+            for target in ways {
+                let Some(channel) = self.channels.get(target.channel) else { continue };
+                match channel.say(&target.place, None, &text).await {
+                    Ok(()) => {
+                        gw.sending.well(channel.name(), gw.now());
+                        pause = None;
+                        break;
+                    }
+                    Err(Fault::Refused { .. }) => {}
+                    Err(fault) => {
+                        self.sending_fails(gw, channel.name(), &fault).await;
+                        pause = Some(pause_after(&fault, attempts));
+                    }
+                }
             }
+            later = later.into_iter().chain(pause).min();
         }
         later
     }
 
     /// Who is asked: whom the request names, or everyone who is not kept for later.
-    fn asked(&self, gw: &Gateway, question: &Question) -> Vec<Target> {
+    fn asked(&self, gw: &Gateway, question: &Question) -> Vec<Vec<Target>> {
         let named = question.filed.as_ref().and_then(|filed| {
             let (channel, place) = (filed.request.channel.as_deref()?, filed.request.place.clone()?);
             Some((channel, place))
@@ -322,41 +454,34 @@ impl Outbox {
         match named {
             Some((channel, place)) => {
                 let at = self.channels.iter().position(|known| known.name() == channel);
-                at.map(|channel| Target { channel, place }).into_iter().collect()
+                at.map(|channel| vec![Target { channel, place }]).into_iter().collect()
             }
             None => {
                 let second = &gw.config.approvals.second;
                 let first = |person: &&Person| !second.contains(&person.name);
-                self.unique(gw.config.approvals.people.iter().filter(first))
+                self.ways(gw.config.approvals.people.iter().filter(first))
             }
         }
     }
 
-    fn everyone(&self, gw: &Gateway) -> Vec<Target> {
-        self.unique(gw.config.approvals.people.iter())
-    }
-
-    fn unique<'a>(&self, people: impl Iterator<Item = &'a Person>) -> Vec<Target> {
-        let mut targets: Vec<Target> = Vec::new();
-        for target in people.filter_map(|person| self.target_of(person)) {
-            // Two people in one chat see one letter.
-            if !targets.contains(&target) {
-                targets.push(target);
+    /// How each of these people can be reached, their first channel first. Two people in one chat see one letter.
+    fn ways<'a>(&self, people: impl Iterator<Item = &'a Person>) -> Vec<Vec<Target>> {
+        let mut all: Vec<Vec<Target>> = Vec::new();
+        for person in people {
+            let ways: Vec<Target> = self.targets_of(person);
+            if !ways.is_empty() && !all.iter().any(|known| known.first() == ways.first()) {
+                all.push(ways);
             }
         }
-        targets
+        all
     }
 
-    /// The first channel over which a person can be reached.
-    fn target_of(&self, person: &Person) -> Option<Target> {
-        self.channels.iter().enumerate().find_map(|(channel, known)| {
-            let place = match known.name() {
-                "telegram" => person.chat().map(|chat| chat.to_string()),
-                "email" => person.email.clone(),
-                _ => None,
-            };
-            place.map(|place| Target { channel, place })
-        })
+    /// Every channel over which a person can be reached.
+    fn targets_of(&self, person: &Person) -> Vec<Target> {
+        let target = |(channel, known): (usize, &Arc<dyn Channel>)| {
+            person.place(known.name()).map(|place| Target { channel, place })
+        };
+        self.channels.iter().enumerate().filter_map(target).collect()
     }
 
     /// Who has not answered hears of it once more.
@@ -382,8 +507,8 @@ impl Outbox {
     async fn escalate(&self, gw: &Gateway) -> Result<(), No> {
         let approvals = &gw.config.approvals;
         let second = |person: &&Person| approvals.second.contains(&person.name);
-        let targets = self.unique(approvals.people.iter().filter(second));
-        if targets.is_empty() {
+        let everyone = self.ways(approvals.people.iter().filter(second));
+        if everyone.is_empty() {
             return Ok(());
         }
         for open in gw.store.open_approvals(PAGE).await? {
@@ -391,8 +516,14 @@ impl Outbox {
                 continue;
             }
             let question = Question::read(gw, open.id).await?;
-            for target in &targets {
-                self.show(gw, &question, target, (1, 0)).await?;
+            for ways in &everyone {
+                for target in ways {
+                    if self.show(gw, &question, target, (1, 0)).await? != ShowOutcome::Refused
+                        && !self.is_down(gw, target)
+                    {
+                        break;
+                    }
+                }
             }
         }
         Ok(())

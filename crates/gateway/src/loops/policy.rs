@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use notify::{RecursiveMode, Watcher as _};
 use sluice_core::ids::MessageId;
+use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Actor, Span};
 use sluice_store::{Message, Severity};
 use tokio::sync::{MutexGuard, Notify, watch};
@@ -113,11 +114,40 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, No> {
     reload_in_turn(gw, by, &turn).await
 }
 
+/// Puts files in force in place of those in the folder. Gives the version before, and whether it is another one now.
+///
+/// # Errors
+/// When other rules are in force than whoever sends them has seen, or the files are broken: then nothing is written.
+pub async fn put_in_force(
+    gw: &Gateway,
+    files: &serde_json::Map<String, serde_json::Value>,
+    if_version: Option<String>,
+    by: Actor,
+) -> Result<(String, bool), No> {
+    let turn = gw.reloading.lock().await;
+    let before = gw.policy.get().version().to_owned();
+    if if_version.is_some_and(|seen| seen != before) {
+        return Err(No::saying(Code::StoreConflict, &format!("the rules in force are {before}")));
+    }
+    // Tried without consequence, so that broken files never reach the folder.
+    policies::try_out(&policies::from_json(files)?, &gw.catalogue.known())?;
+    policies::write(&gw.config.policies, files)
+        .map_err(|error| No::from(Refusal::new(Code::GatewayUnavailable).because(error)))?;
+    let changed = reload_in_turn(gw, by, &turn).await?.is_some();
+    Ok((before, changed))
+}
+
 /// As [`reload`], for someone who has the turn already: who writes the files has it until they are in force, so
 /// that the record names them and not the watcher that saw the files change.
 pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'_, ()>) -> Result<Option<String>, No> {
     let before = gw.policy.get().version().to_owned();
-    match policies::load(gw, &gw.config.policies, &gw.catalogue.known()) {
+    let known = gw.catalogue.known();
+    let folder = &gw.config.policies;
+    // Rules that fail their own tests are refused here as they are where they are sent. What cannot be read is for the
+    // loading to say.
+    let found = policies::Found::folder(folder);
+    let tried = if found.faults.is_empty() { policies::try_out(&found.sources, &known) } else { Ok(()) };
+    match tried.and_then(|()| policies::load(gw, folder, &known)) {
         Ok((version, sources)) if version != before => {
             gw.store.policy_loaded(version.clone(), sources, by).await?;
             gw.events.wrote();

@@ -1,73 +1,75 @@
 //! Release: what is due leaves.
 //!
-//! One step: look for due writes, ask policy about each a second time, claim what stands, carry it out.
-//! Promise: nothing leaves while the clock is suspect, before its window has closed by both clocks, or
-//! faster than the pace; a freeze, a stricter rule or a lapsed yes stops it at the last moment. A gateway that
-//! slept, with its machine or alone, is as good as newly started: what came due meanwhile is announced again.
-//! Leases and doubts are measured by the machine's age, which nobody can set.
+//! One step: look for due writes, hand each to the lane of its service, and start what its lane gives, in a task of its
+//! own (`claim`); look for doubts, and have those looked up whose time has come (`lookups`). The step itself reads and
+//! writes the database and waits for no service. Promise: nothing leaves while the clock is suspect, before its window has
+//! closed by both clocks, or faster than the pace of its service; a service that hangs delays its own writes only, and an
+//! agent with many writes only its own. A gateway that slept, with its machine or alone, is as good as newly started: what
+//! came due meanwhile is announced again. Leases and doubts are measured by the machine's age, which nobody can set.
+
+mod claim;
+mod lookups;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_core::approval::Subject;
-use sluice_core::approval::reason::AskReason;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
-use sluice_core::refusal::Code;
+use sluice_core::lane::{LaneTerms, ServiceLane};
+use sluice_core::pace::SlowStart;
 use sluice_core::timekeeping::{Reading, Watch};
-use sluice_core::{Action, ApprovalId, HoldId, ServiceName, Span, Tier, Timestamp};
-use sluice_store::{Abandoned, ClaimItem, Claimed, Claims, Message, Recheck, Severity};
+use sluice_core::{HoldId, ServiceName, Span, Timestamp};
+use sluice_store::{Abandoned, DueWrite, Message, Severity};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::timeout;
 
+use self::lookups::Lookups;
 use super::{announce_late, tick};
 use crate::gateway::{Phase, Room};
-use crate::rooms::{execute, policy};
+use crate::rooms::execute;
 use crate::{Gateway, No};
 
-/// Most writes claimed in one step.
+/// Most abandoned claims taken up in one step.
 const PAGE: u32 = 100;
-/// Most writes under way at once.
-const AT_ONCE: usize = 64;
+/// Most due writes looked at in one step, and most of one agent at one service.
+const LOOKED_AT: u32 = 2_000;
+const OF_ONE_AGENT: u32 = 300;
 /// How often it looks by itself.
 const EVERY: Duration = Duration::from_millis(200);
 /// A gap after which writes leave slowly at first.
 const GAP: Span = Span::from_secs(30);
-/// How long a pace lasts before it doubles.
-const DOUBLES: Span = Span::from_secs(30);
-/// Writes per second and service at full pace.
-const FULL_PACE: u32 = 50;
-/// After everything: every doubt there is has settled by then.
-const EVER: Timestamp = Timestamp::from_millis(i64::MAX);
-/// Most doubts that are measured anew.
-const ALL_DOUBTS: u32 = 10_000;
+/// How long what was found due is good for.
+const FRESH: Span = Span::from_millis(500);
+/// How often waiting writes are counted, for whoever asks whether a queue is too long.
+const COUNTED: Span = Span::from_secs(1);
 
 /// What the loop remembers from step to step.
 #[derive(Debug)]
 pub struct Release {
     watch: Watch,
-    pace: Pace,
-    under_way: JoinSet<()>,
+    start: SlowStart,
+    /// What was admitted before this piled up while nobody was there.
+    back_since: Timestamp,
+    lanes: HashMap<ServiceName, ServiceLane<DueWrite>>,
+    /// When the queue of each service was last read, in time since boot.
+    looked_at: HashMap<ServiceName, Span>,
+    /// Writes under way, each in a task of its own that gives whether it was claimed.
+    under_way: JoinSet<bool>,
+    running: HashMap<Id, (ServiceName, HoldId)>,
+    lookups: Lookups,
+    /// Writes that were claimed since somebody last asked.
+    claimed: usize,
     recovered_at: Span,
+    counted_at: Option<Span>,
     /// It slept, and what came due meanwhile has not been announced again yet.
     slept: bool,
     /// Nothing is concluded from others' leases before the machine is this old.
     leases_from: Span,
-    /// Doubts that are older than this process or than a jump of the clock: how long they have settled cannot be told
-    /// from the wall clock, so they settle once more.
-    unsettled: Option<HashMap<(HoldId, Timestamp), Span>>,
 }
 
-/// How fast writes leave, per service: slowly after a gap, then faster.
-#[derive(Debug)]
-struct Pace {
-    /// Since when this gateway has been at it, in time since boot; nothing if there was no gap.
-    slow_since: Option<Span>,
-    left: HashMap<ServiceName, (Span, u32)>,
-}
-
-/// Runs the loop.
+/// Runs the loop, and lets what is under way end within the grace.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let mut release = Release::new(&gw);
     let mut failing = false;
@@ -81,7 +83,7 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
             }
         }
     }
-    release.finish().await;
+    release.end(gw.config.limits.stop_grace).await;
 }
 
 impl Release {
@@ -91,23 +93,34 @@ impl Release {
         let gap = gw.store.last_alive().map_or(Span::ZERO, |then| gw.now().since(then));
         let boot = gw.clock.since_boot();
         gw.awake(boot);
+        let start = if gap > GAP { SlowStart::at(boot) } else { SlowStart::none() };
+        gw.start_slowly(start);
         Self {
             watch: Watch::start(gw.now(), boot),
-            pace: Pace { slow_since: (gap > GAP).then_some(boot), left: HashMap::new() },
+            start,
+            back_since: gw.now(),
+            lanes: HashMap::new(),
+            looked_at: HashMap::new(),
             under_way: JoinSet::new(),
+            running: HashMap::new(),
+            lookups: Lookups::default(),
+            claimed: 0,
             recovered_at: Span::ZERO,
+            counted_at: None,
             slept: false,
             leases_from: boot + execute::LEASE,
-            unsettled: None,
         }
     }
 
-    /// Lets go what is due. Gives how many writes were claimed.
+    /// Lets go what is due. Gives how many writes were started: whether each could be claimed shows in its task.
     ///
     /// # Errors
     /// When the database cannot be read or written.
     pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
-        while self.under_way.try_join_next().is_some() {}
+        while let Some(ended) = self.under_way.try_join_next_with_id() {
+            self.note(ended);
+        }
+        self.lookups.gather(gw).await;
         self.look_at_clock(gw).await?;
         self.look_for_gap(gw);
         if gw.phase() != Phase::Open || gw.clock_is_suspect() || gw.room() == Room::None {
@@ -118,59 +131,117 @@ impl Release {
             self.slept = false;
         }
         self.recover(gw).await?;
-        let mut started = 0;
-        // Services whose pace is used up: what they have due must not keep others from their turn.
-        let mut waiting: Vec<ServiceName> = Vec::new();
-        loop {
-            let free = AT_ONCE.saturating_sub(self.under_way.len());
-            let limit = u32::try_from(free).unwrap_or(0).min(PAGE);
-            if limit == 0 {
-                break;
+        self.count(gw).await?;
+        self.let_go(gw).await
+    }
+
+    /// Waits until everything under way has ended. Gives how many writes were claimed since it was last asked.
+    pub async fn finish(&mut self) -> usize {
+        while let Some(ended) = self.under_way.join_next_with_id().await {
+            self.note(ended);
+        }
+        self.lookups.finish().await;
+        std::mem::take(&mut self.claimed)
+    }
+
+    /// Waits until every write under way has ended, but no longer than the grace. Lookups change nothing and are made again.
+    async fn end(&mut self, grace: Span) {
+        let left = self.under_way.len();
+        if left > 0 {
+            tracing::info!("{left} writes are under way and have {grace} to end");
+        }
+        let ended = timeout(grace.as_duration(), async { while self.under_way.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            let left = self.under_way.len();
+            tracing::warn!("{left} writes had not ended after {grace}; they are looked up after the next start");
+        }
+        self.under_way.abort_all();
+        self.lookups.abort();
+    }
+
+    fn note(&mut self, ended: Result<(Id, bool), JoinError>) {
+        let (id, claimed) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                // The claim runs out, and the write is looked up.
+                tracing::error!("the task of a write broke off: {error}");
+                (error.id(), false)
             }
-            let due = gw.store.due_except(gw.now(), limit, waiting.clone()).await?;
-            let full_page = due.len() >= limit as usize;
-            let already_waiting = waiting.len();
-            let mut items = Vec::with_capacity(due.len());
-            for hold in due {
-                if !is_closed(gw, &hold) {
-                    continue;
-                }
-                if self.pace.allows(&hold.service, gw.clock.since_boot()) {
-                    items.push(item(gw, &hold).await?);
-                } else if !waiting.contains(&hold.service) {
-                    waiting.push(hold.service);
-                }
-            }
-            let mut moved = waiting.len() > already_waiting;
-            // Taken before the claim: the lease has not begun earlier than this.
-            let until = execute::until(gw);
-            let claims = Claims { items, lease: execute::LEASE, expiry: gw.config.approvals.expiry };
-            for claimed in gw.store.claim(claims).await? {
-                match claimed {
-                    Claimed::Ours(hold) => {
-                        started += 1;
-                        moved = true;
-                        let gw = Arc::clone(gw);
-                        self.under_way.spawn(async move { execute::run(&gw, *hold, until).await });
-                    }
-                    Claimed::Asked(hold, _) | Claimed::Blocked(hold) => {
-                        moved = true;
-                        gw.moved(hold);
-                    }
-                    Claimed::Lost(_) | Claimed::Frozen(_) => {}
-                }
-            }
-            // The next look would find the same again.
-            if !full_page || !moved {
-                break;
+        };
+        self.claimed += usize::from(claimed);
+        if let Some((service, hold)) = self.running.remove(&id)
+            && let Some(lane) = self.lanes.get_mut(&service)
+        {
+            lane.end(hold);
+        }
+    }
+
+    /// Hands what is due to the lanes, and starts what they give.
+    async fn let_go(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
+        let boot = gw.clock.since_boot();
+        // What has no place now is not even looked for; nor is what was found a moment ago and still waits for its turn: a
+        // long queue is not read whole for each write that leaves.
+        let passed = |service: &ServiceName, lane: &ServiceLane<DueWrite>| {
+            let since = self.looked_at.get(service).map(|at| boot.as_millis().saturating_sub(at.as_millis()));
+            let is_fresh = lane.has_waiting() && since.is_some_and(|since| since < FRESH.as_millis());
+            is_fresh || !lane.has_place(self.terms(gw, service).places)
+        };
+        let passed: Vec<ServiceName> =
+            self.lanes.iter().filter(|(service, lane)| passed(service, lane)).map(|(name, _)| name.clone()).collect();
+        let left = gw.nodes.left_a_moment_ago(boot);
+        self.lanes.iter_mut().filter(|(service, _)| left.contains(service)).for_each(|(_, lane)| lane.clear());
+        let passed: Vec<ServiceName> = passed.into_iter().chain(left).collect();
+        for (service, lane) in self.lanes.iter_mut().filter(|(service, _)| !passed.contains(service)) {
+            lane.clear();
+            self.looked_at.insert(service.clone(), boot);
+        }
+        for due in gw.store.due_by_agent(gw.now(), (OF_ONE_AGENT, LOOKED_AT), passed).await? {
+            if due.window.is_none_or(|not_before| gw.window_closed(due.hold, not_before)) {
+                self.looked_at.entry(due.service.clone()).or_insert(boot);
+                let lane = self.lanes.entry(due.service.clone()).or_default();
+                let is_backlog = due.admitted_at < self.back_since;
+                lane.offer(due.agent.clone(), (due.hold, is_backlog), due);
             }
         }
+        let services: Vec<ServiceName> =
+            self.lanes.iter().filter(|(_, lane)| lane.has_waiting()).map(|(service, _)| service.clone()).collect();
+        let mut started = 0;
+        for service in services {
+            let terms = self.terms(gw, &service);
+            while let Some((hold, due)) = self.lanes.get_mut(&service).and_then(|lane| lane.take(boot, &terms)) {
+                started += 1;
+                let more = self.lanes.get(&service).is_some_and(ServiceLane::has_waiting);
+                let task = self.under_way.spawn(carry_out(Arc::clone(gw), due, more));
+                self.running.insert(task.id(), (service.clone(), hold));
+            }
+        }
+        if started > 0 {
+            tracing::trace!("{started} writes started, {} under way", self.under_way.len());
+        }
+        self.lanes.retain(|_, lane| lane.under_way() > 0 || lane.has_turns());
         Ok(started)
     }
 
-    /// Waits until everything under way has ended.
-    pub async fn finish(&mut self) {
-        while self.under_way.join_next().await.is_some() {}
+    /// How writes of a service leave now.
+    fn terms(&self, gw: &Gateway, service: &ServiceName) -> LaneTerms {
+        let known = gw.services.for_service(service).ok();
+        // What nobody here carries out leaves nowhere.
+        let is_local = known.as_ref().is_none_or(|known| known.is_local());
+        let most = gw.config.release.at_once as usize;
+        let places = known.and_then(|known| known.places()).map_or(most, |places| places.clamp(1, most));
+        LaneTerms { places, rate: gw.config.release.pace_of(service, is_local), start: self.start }
+    }
+
+    /// Counts what waits, for whoever asks whether a queue is too long.
+    async fn count(&mut self, gw: &Gateway) -> Result<(), No> {
+        let boot = gw.clock.since_boot();
+        let fresh = |at: Span| boot.as_millis().saturating_sub(at.as_millis()) < COUNTED.as_millis();
+        if self.counted_at.is_some_and(fresh) {
+            return Ok(());
+        }
+        self.counted_at = Some(boot);
+        gw.queues.counted(gw.store.waiting_writes().await?);
+        Ok(())
     }
 
     /// Nothing is sent for a while after a jump of the clock.
@@ -181,7 +252,7 @@ impl Release {
             Reading::Stepped { by, forward } => {
                 gw.suspect_clock(true);
                 self.leases_from = gw.clock.since_boot() + execute::LEASE;
-                self.unsettled = None;
+                self.lookups.distrust();
                 let way = if forward { "ahead" } else { "back" };
                 tracing::error!("the clock jumped {way} by {by}; nothing is sent for a minute");
                 let body = serde_json::json!({"by_ms": by.as_millis(), "forward": forward});
@@ -202,12 +273,14 @@ impl Release {
         if asleep > GAP {
             tracing::warn!("this gateway was not awake for {} s", asleep.as_secs());
             self.slept = true;
-            self.pace = Pace { slow_since: Some(boot), left: HashMap::new() };
+            self.start = SlowStart::at(boot);
+            self.back_since = gw.now();
+            gw.start_slowly(self.start);
             self.leases_from = boot + execute::LEASE;
         }
     }
 
-    /// Takes up what other nodes left, and looks up what is unclear.
+    /// Takes up what other nodes left, and has looked up what is unclear.
     async fn recover(&mut self, gw: &Arc<Gateway>) -> Result<(), No> {
         let boot = gw.clock.since_boot();
         if boot.as_millis().saturating_sub(self.recovered_at.as_millis()) < 1_000 {
@@ -217,127 +290,25 @@ impl Release {
         if boot >= self.leases_from {
             gw.store.recover(Abandoned::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
         }
-        if self.unsettled.is_none() {
-            let all = gw.store.doubtful(EVER, ALL_DOUBTS).await?;
-            let settles = all.into_iter().filter_map(|hold| Some((doubt_of(&hold)?, boot + hold.class.settle())));
-            self.unsettled = Some(settles.collect());
-        }
-        for hold in gw.store.doubtful(gw.now(), PAGE).await? {
-            let unsettled = self.unsettled.get_or_insert_default();
-            if doubt_of(&hold).and_then(|doubt| unsettled.get(&doubt)).is_none_or(|until| boot >= *until) {
-                execute::look_up(gw, &hold).await?;
-            }
-        }
-        Ok(())
+        self.lookups.step(gw).await
     }
 }
 
-/// One doubt of one write.
-fn doubt_of(hold: &Hold) -> Option<(HoldId, Timestamp)> {
-    match hold.state {
-        HoldState::InDoubt { since, .. } => Some((hold.id, since)),
-        _ => None,
-    }
-}
-
-/// Whether the undo window has closed by both clocks.
-fn is_closed(gw: &Gateway, hold: &Hold) -> bool {
-    match hold.state {
-        HoldState::Held { not_before } => gw.window_closed(hold.id, not_before),
-        // An operator closed it, or it has been tried before.
-        _ => true,
-    }
-}
-
-/// Policy's second look, as the store takes it.
-async fn item(gw: &Gateway, hold: &Hold) -> Result<ClaimItem, No> {
-    if hold.reverses.is_none() && !gw.keyring.knows(hold.agent()) {
-        // It may have been added on another node a moment ago.
-        gw.keyring.refresh(&gw.store).await?;
-    }
-    // Taking something back was asked for by a person, who is not subject to the rules for agents.
-    let (stricter, reasons) = match hold.reverses {
-        Some(_) => (None, Vec::new()),
-        // It was on its way in while its agent was removed.
-        None if !gw.keyring.knows(hold.agent()) => (Some(Tier::Blocked), Vec::new()),
-        None => {
-            let opinion = policy::look_again(gw, hold).await?;
-            let asks = opinion.asks_alone() && is_approved_with_others(gw, hold).await?;
-            let asks = asks.then_some(Tier::ApprovalRequired);
-            (policy::stricter(hold, &opinion).or(asks), opinion.reasons)
+/// One write in its own task. Gives whether it was claimed.
+async fn carry_out(gw: Arc<Gateway>, due: DueWrite, more: bool) -> bool {
+    let claimed = match claim::release(&gw, &due).await {
+        Ok(claimed) => claimed,
+        Err(no) => {
+            let (id, code) = (due.hold, no.refusal.code().as_str());
+            tracing::error!(hold.id = %id, code, "{id} cannot be released: {}", no.refusal);
+            false
         }
     };
-    let expiry = gw.config.approvals.expiry;
-    let recheck = match stricter {
-        Some(Tier::Blocked) => Recheck::Block { code: "policy.blocked".into() },
-        Some(_) => {
-            let stricter = AskReason::new("policy.stricter");
-            let reasons = std::iter::once(stricter).chain(reasons).collect();
-            Recheck::Ask { code: "policy.stricter".into(), expiry, reasons, action: changed(gw, hold).await }
-        }
-        // What a person approved is the state they were shown.
-        None if hold.consent.is_some() => match changed(gw, hold).await {
-            Some(action) => {
-                let code = Code::FilesNotAsApproved.as_str();
-                let reasons = std::iter::once(AskReason::new(code)).chain(reasons).collect();
-                Recheck::Ask { code: code.into(), expiry, reasons, action: Some(action) }
-            }
-            None => Recheck::Stands,
-        },
-        None => Recheck::Stands,
-    };
-    Ok(ClaimItem {
-        hold: hold.id,
-        version: hold.version,
-        recheck,
-        approval: ApprovalId::mint(gw.ids.as_ref()),
-        message: MessageId::mint(gw.ids.as_ref()),
-    })
-}
-
-/// Whether the yes to a write was one to many at once: it answers the batch window and nothing else.
-async fn is_approved_with_others(gw: &Gateway, hold: &Hold) -> Result<bool, No> {
-    let Some(consent) = hold.consent else { return Ok(false) };
-    Ok(gw.store.approval(consent).await?.is_some_and(|card| card.approval.subject == Subject::Batch))
-}
-
-/// The write bound to the state its objects are in now, if that is another one than it was bound to. Where the state
-/// cannot be found out, the attempt says why.
-async fn changed(gw: &Gateway, hold: &Hold) -> Option<Box<Action>> {
-    if hold.action.found().is_empty() {
-        return None;
+    if more {
+        // Its place is free for the next one of this service.
+        gw.due.notify_one();
     }
-    let service = gw.services.for_service(&hold.service).ok()?;
-    let action = hold.action.with_found(service.found(&hold.action).await.ok()?);
-    (action.digest() != hold.action.digest()).then(|| Box::new(action))
-}
-
-impl Pace {
-    /// Whether one more write of this service may leave within this second.
-    fn allows(&mut self, service: &ServiceName, boot: Span) -> bool {
-        let most = self.most(boot);
-        let second = boot.as_secs();
-        let entry = self.left.entry(service.clone()).or_insert((Span::from_secs(second), 0));
-        if entry.0.as_secs() != second {
-            *entry = (Span::from_secs(second), 0);
-        }
-        if entry.1 >= most {
-            return false;
-        }
-        entry.1 += 1;
-        true
-    }
-
-    /// Writes per second: one after a gap, twice as many every half minute.
-    fn most(&mut self, boot: Span) -> u32 {
-        let Some(since) = self.slow_since else { return FULL_PACE };
-        let passed = boot.as_millis().saturating_sub(since.as_millis()) / DOUBLES.as_millis();
-        let most = 1_u32.checked_shl(u32::try_from(passed).unwrap_or(u32::MAX)).unwrap_or(FULL_PACE);
-        if most >= FULL_PACE {
-            self.slow_since = None;
-        }
-        most.min(FULL_PACE)
-    }
+    claimed
 }
 
 /// When a waiting write may leave.
@@ -346,24 +317,5 @@ pub fn due_at(hold: &Hold) -> Option<Timestamp> {
     match hold.state {
         HoldState::Held { not_before } | HoldState::Ready { not_before } => Some(not_before),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn after_a_gap_writes_leave_one_by_one_and_then_faster() {
-        let service = ServiceName::new("email").unwrap();
-        let mut pace = Pace { slow_since: Some(Span::ZERO), left: HashMap::new() };
-        let sent_in =
-            |pace: &mut Pace, second: u64| (0..1000).filter(|_| pace.allows(&service, Span::from_secs(second))).count();
-        assert_eq!(sent_in(&mut pace, 0), 1);
-        assert_eq!(sent_in(&mut pace, 1), 1);
-        assert_eq!(sent_in(&mut pace, 30), 2);
-        assert_eq!(sent_in(&mut pace, 91), 8);
-        assert_eq!(sent_in(&mut pace, 300), 50);
-        assert_eq!(pace.slow_since, None);
     }
 }

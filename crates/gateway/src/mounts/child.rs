@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::Ground;
 use crate::config::{EnvValue, Mount, MountProgram};
+use crate::programs::hatch;
 use crate::vault::Use;
 use crate::workers::{Cancel, Layers, Mode, Network, Profile, Stranger, Terms, Workers};
 
@@ -127,12 +128,7 @@ pub(super) async fn terms(
         ("TMPDIR".to_owned(), text(&temp)),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
-    if let Some(port) = network.port() {
-        let hatch = format!("http://127.0.0.1:{port}");
-        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
-            environment.push((name.to_owned(), hatch.clone()));
-        }
-    }
+    environment.extend(hatch::variables(network));
     for (name, value) in &program.env {
         let value = match value {
             EnvValue::Plain(text) => text.clone(),
@@ -149,7 +145,9 @@ pub(super) async fn terms(
         environment,
         folder: program.folder.clone().unwrap_or(home),
         read: program.read.clone(),
+        look: Vec::new(),
         write,
+        pinned: Vec::new(),
         network,
         memory: program.memory.as_bytes(),
         file_bytes: FILE_BYTES,

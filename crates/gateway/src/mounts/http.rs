@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::headers::{self, Repeated};
 use super::wire::{Incoming, Watch};
-use crate::egress::{Answer, Connection, Egress, Request};
+use crate::egress::{Answer, Connection, Egress, EgressNo, Failed, Request, What};
 
 /// Messages that wait to be heard.
 const WAITING: usize = 64;
@@ -50,6 +51,8 @@ struct Shared {
     agreed: Mutex<Agreed>,
     /// Which arguments of which tool headers repeat, as the server listed them last.
     repeated: Mutex<BTreeMap<String, Vec<Repeated>>>,
+    /// Whether anything was ever answered.
+    reached: AtomicBool,
 }
 
 /// What the first answer settled.
@@ -62,9 +65,19 @@ struct Agreed {
 impl Http {
     pub(super) fn new(asking: Asking, watch: Arc<Watch>) -> Self {
         let (tell, heard) = mpsc::channel(WAITING);
-        let shared = Shared { asking, watch, tell, agreed: Mutex::default(), repeated: Mutex::default() };
+        let (agreed, repeated, reached) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let shared = Shared { asking, watch, tell, agreed, repeated, reached };
         Self { shared: Arc::new(shared), heard }
     }
+}
+
+/// Host and port of an address, and nothing else of it.
+fn place(url: &str) -> String {
+    let place = url::Url::parse(url).ok().and_then(|url| {
+        let port = url.port_or_known_default()?;
+        Some(format!("{}:{port}", url.host_str()?))
+    });
+    place.unwrap_or_else(|| "its address".to_owned())
 }
 
 impl Shared {
@@ -107,9 +120,20 @@ impl Shared {
         };
         let answer = egress.request(connection, capability, by.clone(), request).await;
         let answer = answer.map_err(|no| {
-            let kind = if no.may_have_left() { io::ErrorKind::TimedOut } else { io::ErrorKind::NotConnected };
-            io::Error::new(kind, no.to_string())
+            let said = format!("{no}, at {}", place(url));
+            // What was never reached has not begun a conversation, and people are told why.
+            if !no.may_have_left() && !self.reached.load(Ordering::SeqCst) {
+                self.watch.cut(said.clone());
+            }
+            let refused = matches!(&no, EgressNo::Failed(Failed { what: What::Refused, .. }));
+            let kind = match no.may_have_left() {
+                true => io::ErrorKind::TimedOut,
+                false if refused => io::ErrorKind::ConnectionRefused,
+                false => io::ErrorKind::NotConnected,
+            };
+            io::Error::new(kind, said)
         })?;
+        self.reached.store(true, Ordering::SeqCst);
         match answer.status {
             200..=299 => self.hear(&answer).await,
             404 if had_session => {

@@ -28,7 +28,6 @@ use tokio::time::timeout;
 use super::answer::{self, Look};
 use super::child::{self, Alive, Child};
 use super::guest::{Era, Guest};
-use super::hatch::Hatch;
 use super::http::{Asking, Http};
 use super::service::{MountService, Phase};
 use super::service_name;
@@ -37,6 +36,7 @@ use super::wire::{Line, Watch};
 use crate::Gateway;
 use crate::config::{MountAddress, Way};
 use crate::loops::tick;
+use crate::programs::hatch::Hatch;
 use crate::workers::LayerName;
 
 /// Pauses before a server is started again, in seconds; the last one for ever after.
@@ -302,13 +302,14 @@ async fn attempt(gw: &Gateway, service: &Arc<MountService>, era: Era) -> Result<
     let mut beside = JoinSet::new();
     match &mount.way {
         Way::Program(program) => {
-            let hatch = Hatch::plan(program, &ground.workers).await.map_err(never)?;
+            let hatch = Hatch::plan(&program.network, &ground.workers).await.map_err(never)?;
             let terms = child::terms(ground, mount, program, hatch.network()).await.map_err(never)?;
             let alive = Alive::new(&service.programs);
             let started = child::start(Arc::clone(&ground.workers), &mount.name, terms, alive).await;
             let (child, pipes) = started.map_err(never)?;
             let name = service_name(&mount.name).ok_or_else(|| never("it has no name".to_owned()))?;
-            hatch.open(program, pipes.listener, (&gw.standstill, name), &mut beside).map_err(never)?;
+            let reach = (program.network.as_slice(), program.allow_addresses.as_slice());
+            hatch.open(reach, pipes.listener, (&gw.standstill, name), &mut beside).map_err(never)?;
             beside.spawn(overhear(Arc::clone(service), pipes.error));
             let line = Line::new(pipes.output, pipes.input, Arc::clone(&watch));
             let running = shake(line, &watch, era).await?;

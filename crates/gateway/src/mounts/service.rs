@@ -12,21 +12,24 @@ use rmcp::RoleClient;
 use rmcp::model::{CallToolRequestParams, CallToolResponse};
 use rmcp::service::{Peer, ServiceError};
 use serde_json::{Map, Value, json};
+use sluice_content::stages::TOOL_RESULT;
 use sluice_core::capability::service_of;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
+use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, CapabilityName, ServiceName, Timestamp};
 use sluice_store::PinnedTool;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use super::guest::Era;
 use super::tools::{Refused, Tool, claims_to_read, service_name};
+use super::wire::AMBIGUOUS;
 use super::{Ground, answer};
 use crate::config::{Mount, Way};
 use crate::intake::{Incoming, ReadBy, Reader};
-use crate::services::{Ask, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use crate::services::{Ask, Performed, Place, Prepared, ReadSource, Service, Trouble, Work};
 
 /// Where a mount is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +102,7 @@ pub struct MountService {
     live: watch::Sender<Option<Peer<RoleClient>>>,
     /// How the conversation with it began last, or how it is tried first.
     era: RwLock<Era>,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     /// Somebody wants its tools to be looked at again.
     pub(super) again: Notify,
     /// Counts how often its tools were looked at.
@@ -121,7 +124,7 @@ impl std::fmt::Debug for MountService {
 }
 
 /// Codes of answers that came and could not be read.
-const UNREAD: [Code; 2] = [Code::ContentUnread, Code::WorkerCrashed];
+const UNREAD: [Code; 3] = [Code::ContentUnread, Code::ContentDuplicateKey, Code::WorkerCrashed];
 
 /// Codes of calls that were not made, and may be later.
 const WAITS: [Code; 2] = [Code::MountDown, Code::FreezeActive];
@@ -147,7 +150,7 @@ impl MountService {
             refused: Vec::new(),
             last_words: String::new(),
         };
-        let slots = Semaphore::new(mount.at_once as usize);
+        let slots = Arc::new(Semaphore::new(mount.at_once as usize));
         // A program that is asked what it does not know may never answer; an address always does.
         let era = match mount.way {
             Way::Program(_) => Era::Handshake,
@@ -308,6 +311,9 @@ impl MountService {
 
     /// Why a tool cannot be called: nobody has looked at it yet, or it is not what was accepted.
     fn shut(&self, capability: &CapabilityName) -> Refusal {
+        if let Some(starting) = self.starting() {
+            return starting;
+        }
         let condition = self.condition();
         if condition.server.is_none() && condition.phase != Phase::Open {
             let reason = condition.reason.unwrap_or_else(|| "it is being started".into());
@@ -335,12 +341,17 @@ impl MountService {
         })
     }
 
+    /// Waits for one of the places of the server.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = timeout(self.mount.timeout.as_duration(), Arc::clone(&self.slots).acquire_owned()).await;
+        let busy = || Refusal::new(Code::MountDown).with_text("the server has too much to do");
+        place.ok().and_then(Result::ok).ok_or_else(busy)
+    }
+
+    /// Calls the server. Whoever calls has one of its places.
     async fn call(&self, action: &Action, reader: Reader) -> Result<Value, NotGiven> {
         let before = |refusal: Refusal| NotGiven { refusal, left: false };
         let tool = self.fitting(action).map_err(before)?;
-        let place = timeout(self.mount.timeout.as_duration(), self.slots.acquire()).await;
-        let busy = || before(Refusal::new(Code::MountDown).with_text("the server has too much to do"));
-        let _place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
         let peer = self.peer().await.map_err(before)?;
         // SECURITY: looked at again after the waiting: the server may have changed the tool meanwhile, and been heard.
         if !self.tool(action.capability()).is_some_and(|now| Arc::ptr_eq(&now, &tool)) {
@@ -375,7 +386,7 @@ impl MountService {
         let server = self.condition().server.map(|(name, _)| name);
         Incoming {
             bytes,
-            declared: Some("application/json".into()),
+            declared: Some(TOOL_RESULT.into()),
             service: self.service(action),
             source: action.capability().to_string(),
             author: server.unwrap_or_else(|| self.mount.name.clone()),
@@ -392,9 +403,18 @@ impl MountService {
     }
 }
 
+/// What to say of a connection that was refused: then nothing can have left.
+fn refused(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<std::io::Error>()?;
+    (error.kind() == std::io::ErrorKind::ConnectionRefused).then(|| error.to_string())
+}
+
 /// Why the protocol gave nothing, without a word of the server.
 fn trouble(error: &ServiceError) -> NotGiven {
     let (text, left) = match error {
+        ServiceError::McpError(error) if error.code.0 == AMBIGUOUS => {
+            return NotGiven { refusal: Refusal::new(Code::ContentDuplicateKey), left: true };
+        }
         // What it does not know or take, it has not done.
         ServiceError::McpError(error) if matches!(error.code.0, -32602..=-32600) => {
             (format!("the server refused the call ({})", error.code.0), false)
@@ -402,6 +422,10 @@ fn trouble(error: &ServiceError) -> NotGiven {
         ServiceError::McpError(error) => (format!("the server answered with error {}", error.code.0), true),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
             ("the server ended before it answered".to_owned(), true)
+        }
+        ServiceError::TransportSend(error) if let Some(why) = refused(error.error.as_ref()) => {
+            let refusal = Refusal::new(Code::MountDown).with_text(&format!("the server is not there: {why}"));
+            return NotGiven { refusal, left: false };
         }
         ServiceError::TransportSend(_) => ("the call could not be sent, or no answer came back".to_owned(), true),
         ServiceError::UnexpectedResponse => ("the server's answer is none to this call".to_owned(), true),
@@ -411,6 +435,14 @@ fn trouble(error: &ServiceError) -> NotGiven {
 }
 
 impl Service for MountService {
+    fn kind(&self) -> ServiceKind {
+        ServiceKind::Mounted
+    }
+
+    fn is_ready(&self) -> bool {
+        self.condition().phase == Phase::Open
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::Outside
     }
@@ -424,7 +456,10 @@ impl Service for MountService {
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
-        Box::pin(async { self.call(&ask.action, Reader::of(ask)).await.map_err(|not| not.refusal) })
+        Box::pin(async {
+            let _place = self.place().await?;
+            self.call(&ask.action, Reader::of(ask)).await.map_err(|not| not.refusal)
+        })
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
@@ -435,6 +470,26 @@ impl Service for MountService {
             }
             self.fitting(&hold.action).map_err(Trouble::Refused)?;
             self.peer().await.map(|_| Prepared::default()).map_err(Trouble::NotDone)
+        })
+    }
+
+    fn reserve<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+        Box::pin(async {
+            let place = Arc::clone(&self.slots).acquire_owned().await;
+            // It was taken away.
+            place.map(Place::Slot).map_err(|_| Refusal::new(Code::MountDown))
+        })
+    }
+
+    fn places(&self) -> Option<usize> {
+        Some(self.mount.at_once as usize)
+    }
+
+    fn starting(&self) -> Option<Refusal> {
+        let condition = self.condition();
+        (condition.phase == Phase::Starting && condition.restarts == 0).then(|| {
+            let text = format!("the server `{}` is being started", self.mount.name);
+            Refusal::new(Code::ServiceStarting).with_text(&text)
         })
     }
 

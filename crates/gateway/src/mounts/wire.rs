@@ -11,7 +11,8 @@ use rmcp::RoleClient;
 use rmcp::model::{JsonRpcMessage, RequestId, ServerNotification, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sluice_core::json::{Reading, reading};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
 
@@ -22,6 +23,8 @@ pub(super) type Incoming = RxJsonRpcMessage<RoleClient>;
 const NOISE: u32 = 1_000;
 /// Most requests of a server to us. It is refused each; an honest one asks a few times at most.
 const REQUESTS: u32 = 100;
+/// The code of an answer of ours that stands for one of the server's with the same key twice in an object.
+pub(super) const AMBIGUOUS: i32 = -32_797;
 
 /// Watches one connection.
 #[derive(Debug)]
@@ -100,7 +103,9 @@ impl Watch {
 
     /// One line or body as a message, if it is one that anybody should see.
     pub(super) fn read(&self, text: &[u8]) -> Option<Incoming> {
-        let Ok(message) = serde_json::from_slice::<Incoming>(text) else {
+        let ambiguous = if reading(text) == Reading::Repeated { ambiguous(text) } else { None };
+        let message = ambiguous.map_or_else(|| serde_json::from_slice::<Incoming>(text), Ok);
+        let Ok(message) = message else {
             let mut counts = self.counts();
             counts.noise += 1;
             let many = counts.noise > NOISE;
@@ -138,6 +143,15 @@ impl Watch {
             }
         }
     }
+}
+
+/// What stands for an answer in which a key is given twice: two readers would hear two answers. What it is an answer to is
+/// heard all the same; nothing if it is none.
+fn ambiguous(text: &[u8]) -> Option<Incoming> {
+    let said: Value = serde_json::from_slice(text).ok()?;
+    let id = said.get("id").filter(|_| said.get("method").is_none())?;
+    let why = "an object of the answer has the same key twice";
+    serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "error": {"code": AMBIGUOUS, "message": why}})).ok()
 }
 
 /// The line to a program.
@@ -264,6 +278,16 @@ mod tests {
             assert!(watch.read(b"{\"jsonrpc\": \"1.0\"}").is_none());
         }
         assert!(watch.why().unwrap().contains("no messages"));
+    }
+
+    #[test]
+    fn an_answer_with_a_key_twice_becomes_an_error_to_the_same_request() {
+        let watch = Watch::new(1000);
+        for result in [r#"{"content":[],"content":[]}"#, r#"{"content":[],"structuredContent":{"a":1,"\u0061":2}}"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#);
+            let Some(JsonRpcMessage::Error(error)) = watch.read(text.as_bytes()) else { panic!("{text}") };
+            assert_eq!(error.error.code.0, AMBIGUOUS);
+        }
     }
 
     #[test]

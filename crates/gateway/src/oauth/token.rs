@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use sluice_core::Span;
+use sluice_core::json::{Reading, reading};
 
 use super::no::Denied;
 use super::pending::Begun;
@@ -82,6 +83,9 @@ pub(super) fn give_back<'a>(provider: &'a Provider, refresh: &'a Secret, client:
 
 /// Reads the answer of a token endpoint.
 pub(super) fn heard(answer: &Answer) -> Heard {
+    if reading(&answer.body) == Reading::Repeated {
+        return Heard::Nothing;
+    }
     let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else { return Heard::Nothing };
     match answer.status {
         200 => granted(&body).map_or(Heard::Nothing, Heard::Granted),

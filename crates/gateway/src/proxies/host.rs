@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use sluice_core::crash::Cause;
+use sluice_core::ids::JobId;
+use sluice_core::service_status::WriteFate;
 use sluice_core::{AgentName, Clock, ServiceName, Span};
 use sluice_store::Store;
 use tokio::runtime::Handle;
@@ -26,8 +28,12 @@ pub(super) struct TaskHost {
     pub handle: Handle,
     /// Scheme, host and port that every request goes to.
     pub origin: String,
+    /// The task, under whose name requests are counted.
+    pub task: JobId,
     /// Requests made.
     pub requests: u64,
+    /// The status the service answered with, as the gateway saw it.
+    pub status: Option<u16>,
     /// Whether one that changes something may have left.
     pub changed: bool,
     /// Lines for the workspace's log: hashes and lengths, never content.
@@ -36,6 +42,14 @@ pub(super) struct TaskHost {
     pub last: Option<Bytes>,
     /// Why egress said no, if it did.
     pub refused: Option<EgressNo>,
+    /// The largest answer that is read.
+    pub largest: u64,
+    /// Requests that may have left, and the most bytes that can have come back.
+    pub spent: (u64, u64),
+    /// Whether the request held what must not leave.
+    pub leaked: bool,
+    /// How large the answer was, if one came.
+    pub answer_bytes: Option<u64>,
     /// How much of the task's time the service does not get.
     pub margin: Span,
 }
@@ -60,26 +74,38 @@ impl Host for TaskHost {
             timeout: Some(Span::from_millis(left.as_millis().saturating_sub(self.margin.as_millis()))),
         };
         self.requests += 1;
+        // Until the outcome is known, it counts as what it can be at most.
+        self.spent = (1, self.largest);
+        let task = self.task;
         let (egress, ticket) = (Arc::clone(&self.egress), Ticket::presented(&ticket));
         let (store, (agent, service)) = (Arc::clone(&self.store), self.scope.clone());
         let answered = self.handle.block_on(async {
             // A freeze may have come since the task began: its ticket is good for nothing then.
             store.refuse_if_frozen(agent, service).await?;
+            // Before it leaves: whoever finds the task after a crash of the gateway knows of the request.
+            store.count_task_request(task).await?;
             egress.exchange(&ticket, request).await
         });
         self.note(&method, length, &answered);
         match answered {
             Ok(Answer { status, headers, body, .. }) => {
-                self.changed |= !reads;
+                self.changed |= !reads && !WriteFate::of_status(status).is_not_applied();
+                self.status = Some(status);
+                (self.spent.1, self.answer_bytes) = (body.len() as u64, Some(body.len() as u64));
                 self.last = Some(body.clone());
                 Ok(Reply::Answer { status, headers, body: body.to_vec() })
             }
             Err(EgressNo::Leak(found)) => {
                 self.last = Some(leaving);
+                self.spent = (0, 0);
+                self.leaked = true;
                 Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) })
             }
             Err(no) => {
                 self.changed |= !reads && no.may_have_left();
+                if !no.may_have_left() {
+                    self.spent = (0, 0);
+                }
                 let reply = Reply::Refused {
                     code: no.code().as_str().into(),
                     text: no.to_string(),

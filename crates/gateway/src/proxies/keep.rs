@@ -4,15 +4,17 @@
 //! proposal is kept only if the call and the file allow it, nothing in it must stay inside, and a second worker let all
 //! its text through unchanged; whatever is refused is on record by its code, never by its content.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sluice_content::leak::Scope;
 use sluice_core::Actor;
 use sluice_core::crash::CrashReport;
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{NotTaken, Proposal, Told};
+use sluice_core::proxy::{DraftMove, NotTaken, Operation, Proposal, Told};
+use sluice_core::refusal::{Code, Refusal};
 
 use super::run::Errand;
 use super::service::ProxyService;
+use super::workspace::IN_PROGRESS;
 use crate::value::at;
 use crate::workers::{End, Job, Outcome, Workers};
 
@@ -49,6 +51,27 @@ impl ProxyService {
             }
         }
         lines
+    }
+
+    /// Whether the draft that a call names is one that this operation can move: nothing is sent for one that was sent
+    /// already, was abandoned or never begun.
+    pub(super) fn draft_allows(&self, operation: &Operation, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+        let (Some(moves), Some(name)) = (&operation.draft, operation.draft_of(arguments)) else { return Ok(()) };
+        let state = self.workspace().draft_state(name);
+        let is_open = state.as_deref() == Some(IN_PROGRESS);
+        let begins = match moves.does {
+            DraftMove::Open => true,
+            DraftMove::Change | DraftMove::Finish => false,
+        };
+        if begins != is_open {
+            return Ok(());
+        }
+        let text = match state {
+            Some(_) if begins => "there is a draft of this name in progress: finish it, or name another".to_owned(),
+            Some(state) => format!("the draft of this name is {state}: nothing is sent for it; begin a new one"),
+            None => "there is no draft of this name: begin one first".to_owned(),
+        };
+        Err(Refusal::new(Code::ExecuteBadArgument).with_text(&text))
     }
 
     async fn record_refused(&self, id: JobId, no: NotTaken) {

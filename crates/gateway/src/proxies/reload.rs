@@ -80,6 +80,7 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Changes, No> {
         }
     }
     gw.proxies.replace(Current { found, by_name });
+    super::spawn::follow(gw).await?;
     gw.events.wrote();
     Ok(changes)
 }

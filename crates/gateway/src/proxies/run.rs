@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 use sluice_content::stages::Schema;
 use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{Method, Operation, Output, Proposal, Proxy, is_summary, tighten};
+use sluice_core::proxy::spawn::SpawnOptions;
+use sluice_core::proxy::{Method, Operation, Output, Proposal, Proxy, ProxyUsage, is_summary, project, tighten};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::throttle::Stop;
 use sluice_core::{Actor, AgentName, CapabilityName, Span};
-use sluice_store::{Message, Severity, StoreError, TaskEnd, TaskState};
+use sluice_store::{Message, NewTask, Severity, StoreError, TaskBegun, TaskEnd, TaskNotes, TaskSpent, TaskState};
 use tokio::runtime::Handle;
 
 use super::host::TaskHost;
@@ -35,6 +36,10 @@ use crate::workers::{CutOff, End, Job, Limits, Mode, Order, Outcome, WorkersErro
 const PATIENCE: Span = Span::from_secs(10);
 /// The last part of a task's time, which the service does not get: a slow service is not a worker that hangs.
 const MARGIN: Span = Span::from_secs(2);
+/// Most findings of one answer that are counted; a worker says how many there are.
+const MOST_FINDINGS: u64 = 10_000;
+/// Refusals that the same task would meet again.
+const FOR_GOOD: [Code; 3] = [Code::ExecuteRefused, Code::SchemaWrongType, Code::ProxyOutput];
 
 /// What one task is to do.
 #[derive(Debug, Clone)]
@@ -44,21 +49,24 @@ pub(super) struct Errand {
     pub name: String,
     pub operation: Operation,
     pub arguments: Map<String, Value>,
+    /// What a spawn adds.
+    pub spawn: Option<SpawnOptions>,
 }
 
-/// How often in a row the same errand ended by a fault that is nobody's attack.
+/// How often in a row the same errand ended by a fault that is nobody's attack, and when it may be started again, in time
+/// since boot.
 #[derive(Debug, Default)]
-pub(super) struct Faults(HashMap<u64, u32>);
+pub(super) struct Faults(HashMap<u64, (u32, Span)>);
 
 impl Faults {
     /// Most errands that are counted. Beyond it counting begins anew: an outage, not one bad errand.
     const MOST: usize = 1_000;
 
-    fn of(&self, errand: &Errand) -> u32 {
-        self.0.get(&errand.print()).copied().unwrap_or(0)
+    fn of(&self, errand: &Errand) -> (u32, Span) {
+        self.0.get(&errand.print()).copied().unwrap_or_default()
     }
 
-    fn note(&mut self, errand: &Errand, times: u32) {
+    fn note(&mut self, errand: &Errand, (times, not_before): (u32, Span)) {
         if times == 0 {
             self.0.remove(&errand.print());
             return;
@@ -66,7 +74,7 @@ impl Faults {
         if self.0.len() >= Self::MOST {
             self.0.clear();
         }
-        self.0.insert(errand.print(), times);
+        self.0.insert(errand.print(), (times, not_before));
     }
 }
 
@@ -89,12 +97,16 @@ pub(super) struct NotGiven {
     pub refusal: Refusal,
     /// Whether something may have changed at the service.
     pub changed: bool,
+    /// Whether the same task would be refused again.
+    pub for_good: bool,
 }
 
 /// How one life of a task ended.
 struct Life {
     given: Result<Value, Refusal>,
     changed: bool,
+    /// Whether the same task would be refused again.
+    for_good: bool,
     /// How long to wait before it is started again, if it is.
     again: Option<Span>,
 }
@@ -102,16 +114,31 @@ struct Life {
 impl ProxyService {
     /// Runs a task; starts it again where that is right.
     pub(super) async fn run(&self, errand: &Errand) -> Result<Value, NotGiven> {
-        let (mut lives, mut waited) = (self.faults().of(errand), 0);
+        let (mut lives, not_before) = self.faults().of(errand);
+        // Also whoever asks for the same anew waits until the task may be started again.
+        let clock = &self.ground().clock;
+        let left = Span::from_millis(not_before.as_millis().saturating_sub(clock.since_boot().as_millis()));
+        if left > Span::ZERO {
+            let text = format!("the same task failed a moment ago and is not started again for {left}");
+            let refusal = Refusal::new(Code::ExecuteUnavailable).with_text(&text).retry_after(left);
+            return Err(NotGiven { refusal, changed: false, for_good: false });
+        }
+        let mut waited = 0;
         loop {
             let life = self.live(errand, lives).await;
             // Whoever asks for the same again goes on counting where the last one stopped.
             lives = if life.given.is_err() && life.again.is_some() { lives + 1 } else { 0 };
-            self.faults().note(errand, lives);
+            let not_before = clock.since_boot() + life.again.unwrap_or(Span::ZERO);
+            self.faults().note(errand, (lives, not_before));
             match (life.given, life.again) {
                 (Ok(value), _) => return Ok(value),
-                // Whatever may have changed something is never simply done again.
-                (Err(_), Some(after)) if !life.changed && waited + after.as_millis() <= PATIENCE.as_millis() => {
+                // Whatever may have changed something is never simply done again, and a credential that was refused is
+                // not accepted a moment later.
+                (Err(no), Some(after))
+                    if !life.changed
+                        && no.code() != Code::ExecuteReconnect
+                        && waited + after.as_millis() <= PATIENCE.as_millis() =>
+                {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "no loop: the call itself waits until its task may run again"
@@ -120,9 +147,11 @@ impl ProxyService {
                     waited += after.as_millis();
                 }
                 (Err(refusal), Some(after)) if !life.changed => {
-                    return Err(NotGiven { refusal: refusal.retry_after(after), changed: false });
+                    return Err(NotGiven { refusal: refusal.retry_after(after), changed: false, for_good: false });
                 }
-                (Err(refusal), _) => return Err(NotGiven { refusal, changed: life.changed }),
+                (Err(refusal), _) => {
+                    return Err(NotGiven { refusal, changed: life.changed, for_good: life.for_good });
+                }
             }
         }
     }
@@ -131,22 +160,33 @@ impl ProxyService {
     async fn live(&self, errand: &Errand, lives: u32) -> Life {
         let ground = self.ground();
         let id = JobId::mint(ground.ids.as_ref());
-        let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, again: None };
-        match ground.store.begin_task(id, self.name(), &errand.name, errand.agent.clone()).await {
+        let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, for_good: false, again: None };
+        let task = NewTask {
+            id,
+            proxy: self.name().to_owned(),
+            operation: errand.name.clone(),
+            agent: errand.agent.clone(),
+            estimate: self.declared().estimate(self.wall(errand.spawn.as_ref())),
+            limits: self.declared().budget.limits(),
+            message: ground.message(),
+        };
+        let began = ground.clock.since_boot();
+        match ground.store.begin_task(task).await {
             Err(error @ (StoreError::Frozen { .. } | StoreError::Braked { .. })) => {
                 return never(*crate::No::from(error).refusal);
             }
             Err(error) => return never(unavailable(error)),
-            Ok(Some(standing)) => {
+            Ok(TaskBegun::OverBudget(limit)) => return never(self.over_budget(limit)),
+            Ok(TaskBegun::Stands(standing)) => {
                 let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
                 return never(Refusal::new(Code::WorkerQuarantined).with_text(&text));
             }
-            Ok(None) => {}
+            Ok(TaskBegun::Begun) => {}
         }
         // From here on there is a task, and it must have an end.
         let remains = self.work(id, errand).await;
         ground.egress.end_job(id);
-        self.bury(id, errand, lives, remains).await
+        self.bury((id, began), errand, lives, remains).await
     }
 
     /// Everything that can go wrong while the task is at work.
@@ -170,16 +210,21 @@ impl ProxyService {
             Err(error) => {
                 let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
                 let lost = matches!(error, WorkersError::Strange(_)) && errand.writes();
-                Remains { changed: lost, ..early(Refusal::new(code).with_text(&error.to_string())) }
+                // Nobody knows how far it came: all that was reserved counts as used.
+                Remains { changed: lost, spent: None, ..early(Refusal::new(code).with_text(&error.to_string())) }
             }
             Ok((End::Clean(done), host)) => {
+                let findings = match &done.report.outcome {
+                    Outcome::Done(payload) => at(payload, "/findings").as_u64().unwrap_or(0).min(MOST_FINDINGS),
+                    Outcome::Failed { .. } => 0,
+                };
                 let (cause, judged) = self.judge(errand, &host, done.report.outcome);
                 let state = if cause.is_some() { TaskState::Crashed } else { TaskState::Clean };
                 let (given, proposals) = match judged {
                     Ok((data, proposals)) => (Ok(data), proposals),
                     Err(refusal) => (Err(refusal), Vec::new()),
                 };
-                Remains { cause, proposals, ..Remains::of(given, state) }.with(host)
+                Remains { cause, proposals, findings, ..Remains::of(given, state) }.with(host)
             }
             Ok((End::Crashed(crash), host)) => {
                 let words = crash.last_words.map(|words| words.place);
@@ -190,7 +235,7 @@ impl ProxyService {
                 Remains::of(Err(Refusal::new(Code::GatewayStopping)), TaskState::CutOff).with(host)
             }
             Ok((End::CutOff { why: CutOff::Time, .. }, host)) => {
-                let text = format!("the task took longer than {} minutes", self.declared().limits().timeout_minutes);
+                let text = format!("the task took longer than {}", self.wall(errand.spawn.as_ref()));
                 let given = Err(Refusal::new(Code::WorkerCrashed).with_text(&text));
                 Remains { cause: Some(Cause::Exhausted), ..Remains::of(given, TaskState::CutOff) }.with(host)
             }
@@ -201,14 +246,14 @@ impl ProxyService {
         let (ground, declared) = (self.ground(), self.declared());
         let internal = |why: String| Refusal::new(Code::GatewayInternal).with_text(&why);
         let target = Target::parse(&declared.base_url).map_err(|why| internal(why.to_owned()))?;
-        let limits = declared.limits();
+        let (limits, wall) = (declared.limits(), self.wall(errand.spawn.as_ref()));
         let scope = Scope {
             job: id,
             capability: errand.capability.to_string(),
             hosts: vec![target.host().to_owned()],
             operations: vec![right(declared, &errand.operation).map_err(internal)?],
             by: Actor::Agent(errand.agent.clone()),
-            lasts: limits.wall(),
+            lasts: wall,
         };
         let ticket = ground.egress.issue(self.connection(), scope).await.map_err(EgressNo::refusal)?;
         let payload = json!({
@@ -217,7 +262,8 @@ impl ProxyService {
             "identity": declared.identity, "told": self.told(errand),
         });
         let job = Job { kind: "proxy.run".into(), payload, attachments: Vec::new() };
-        let limits = Limits { wall: limits.wall(), exchanges: 1, ..Limits::default() };
+        let largest = u64::from(limits.answer_kb) << 10;
+        let limits = Limits { wall, exchanges: 1, ..Limits::default() };
         let mode = match declared.isolation {
             sluice_core::proxy::Isolation::Maximum => Some(Mode::Required),
             sluice_core::proxy::Isolation::Configured => None,
@@ -231,11 +277,17 @@ impl ProxyService {
             clock: Arc::clone(&ground.clock),
             handle: Handle::current(),
             origin: origin(&target),
+            task: id,
+            status: None,
             requests: 0,
             changed: false,
             lines: Vec::new(),
             last: None,
             refused: None,
+            largest,
+            spent: (0, 0),
+            leaked: false,
+            answer_bytes: None,
             margin: MARGIN,
         };
         Ok((order, host))
@@ -263,6 +315,14 @@ impl ProxyService {
                 (_, Some(no)) => (None, refused(no.code(), &no.to_string())),
                 ("proxy.rate", None) => (None, refused(Code::EgressLimit, &text)),
                 ("proxy.arguments", None) => (None, refused(Code::SchemaWrongType, &text)),
+                // What the service answered is the gateway's own observation, not the worker's word.
+                ("proxy.status", None) if host.status.is_some() => {
+                    let status = host.status.unwrap_or_default();
+                    let text = format!("the service answered with status {status}");
+                    (Some(Cause::ServiceFailed { status }), refused(Code::ExecuteUnavailable, &text))
+                }
+                ("proxy.answer", None) => (Some(Cause::UnusableAnswer), refused(Code::WorkerCrashed, &text)),
+                ("proxy.ambiguous", None) => (None, refused(Code::ContentDuplicateKey, &text)),
                 (_, None) => (Some(Cause::Exited { code: 1 }), refused(Code::WorkerCrashed, &text)),
             },
             Outcome::Done(payload) => {
@@ -275,9 +335,22 @@ impl ProxyService {
                         refused(Code::ContentWithheld, "the answer was an attack"),
                     );
                 }
+                if let ("refused", Some(status @ 400..=499)) = (verdict.as_str(), host.status) {
+                    let text = format!("the service answered with status {status}");
+                    let said = at(&payload, "/said").as_str().filter(|said| !self.must_stay(said));
+                    return (None, Err(Refusal::new(Code::ExecuteRefused).with_text(&text).quoting(said)));
+                }
                 let (data, proposals) = (at(&payload, "/data"), Proposal::read(at(&payload, "/proposals")));
                 match proposals.filter(|_| verdict == "clean" && self.follows(&errand.operation, data)) {
-                    Some(proposals) => (None, Ok((data.clone(), proposals))),
+                    Some(proposals) => {
+                        let replaced = at(&payload, "/replaced").as_bool().unwrap_or(false);
+                        match self.narrowed(errand, data) {
+                            Some(data) => (None, Ok((json!({"data": data, "replaced": replaced}), proposals))),
+                            // What happened is not undone by the shape of its answer.
+                            None if errand.writes() => (None, Ok((json!({"data": null, "unfit": true}), proposals))),
+                            None => (None, Err(Refusal::new(Code::ProxyOutput))),
+                        }
+                    }
                     None => {
                         let nonsense = refused(Code::WorkerCrashed, "the worker reported nonsense");
                         (Some(Cause::MalformedFrame), nonsense)
@@ -285,6 +358,16 @@ impl ProxyService {
                 }
             }
         }
+    }
+
+    /// What a spawn is given of the data: the fields its own schema names, if they follow it.
+    fn narrowed(&self, errand: &Errand, data: &Value) -> Option<Value> {
+        let Some(schema) = errand.spawn.as_ref().and_then(|options| options.output_schema.as_ref()) else {
+            return Some(data.clone());
+        };
+        let schema = tighten(schema, self.declared().trust);
+        let narrow = project(data, &schema);
+        Schema::compile(&schema).is_ok_and(|schema| schema.allows(&narrow)).then_some(narrow)
     }
 
     fn follows(&self, operation: &Operation, data: &Value) -> bool {
@@ -299,10 +382,16 @@ impl ProxyService {
     }
 
     /// The end of a life, in the order that was promised. What cannot be written is told; nothing else depends on it.
-    async fn bury(&self, id: JobId, errand: &Errand, lives: u32, remains: Remains) -> Life {
-        let Remains { cause, words, requests, changed, mut lines, last, given, proposals, state } = remains;
+    async fn bury(&self, (id, began): (JobId, Span), errand: &Errand, lives: u32, remains: Remains) -> Life {
+        let Remains { cause, words, requests, changed, mut lines, last, given, proposals, state, .. } = remains;
+        let mut notes = remains.notes;
+        notes.failed = given.as_ref().err().map(|no| no.code().as_str().to_owned());
+        notes.findings = remains.findings;
+        let for_good = cause.is_none() && given.as_ref().is_err_and(|no| FOR_GOOD.contains(&no.code()));
         if cause.is_none() && given.is_ok() {
-            lines.extend(self.keep(id, errand, &proposals).await);
+            let kept = self.keep(id, errand, &proposals).await;
+            notes.proposals_refused = kept.iter().filter(|line| line.get("code").is_some()).count() as u64;
+            lines.extend(kept);
         }
         let (ground, workspace, now) = (self.ground(), self.workspace(), self.ground().clock.now());
         lines.push(json!({
@@ -345,15 +434,25 @@ impl ProxyService {
         } else {
             unwritten.note(workspace.abandon(id));
         }
-        let ended = ground.store.end_task(id, TaskEnd { state, requests, crash }).await;
+        let spent = remains.spent.map(|sent| self.spent(sent, began));
+        let ended = ground.store.end_task(id, TaskEnd { state, requests, crash, spent, notes }).await;
         if let Some(error) = unwritten.0 {
             self.tell_unwritten(&error).await;
         }
         match ended {
-            Ok(_) => Life { given, changed, again },
+            Ok(_) => Life { given, changed, for_good, again },
             // No answer without its record; and no second try, for nobody would know of the first.
-            Err(error) => Life { given: Err(unavailable(error)), changed, again: None },
+            Err(error) => Life { given: Err(unavailable(error)), changed, for_good: false, again: None },
         }
+    }
+
+    /// What a task really used.
+    fn spent(&self, (requests, bytes): (u64, u64), began: Span) -> TaskSpent {
+        let (ground, budget) = (self.ground(), &self.declared().budget);
+        let millis = ground.clock.since_boot().as_millis().saturating_sub(began.as_millis());
+        let cost = budget.price_per_request.times(requests);
+        let used = ProxyUsage { requests, bytes, millis, cost };
+        TaskSpent { used, limits: budget.limits(), message: ground.message() }
     }
 
     /// People learn that the files of a proxy cannot be written.
@@ -405,6 +504,12 @@ struct Remains {
     /// What the worker proposes to keep. Weighed only after a clean end.
     proposals: Vec<Proposal>,
     state: TaskState,
+    /// Requests that may have left and bytes that can have come back; nothing where nobody knows.
+    spent: Option<(u64, u64)>,
+    /// What the stages found in the answer.
+    findings: u64,
+    /// What a review wants to know.
+    notes: TaskNotes,
 }
 
 /// What a worker gave and proposes, or why nothing is given.
@@ -413,12 +518,29 @@ type Judged = Result<(Value, Vec<Proposal>), Refusal>;
 impl Remains {
     fn of(given: Result<Value, Refusal>, state: TaskState) -> Self {
         let (requests, changed, lines, proposals) = (0, false, Vec::new(), Vec::new());
-        Self { cause: None, words: None, requests, changed, lines, last: None, given, proposals, state }
+        let (spent, findings, notes) = (Some((0, 0)), 0, TaskNotes::default());
+        Self {
+            cause: None,
+            words: None,
+            requests,
+            changed,
+            lines,
+            last: None,
+            given,
+            proposals,
+            state,
+            spent,
+            findings,
+            notes,
+        }
     }
 
     fn with(self, host: TaskHost) -> Self {
-        let TaskHost { requests, changed, lines, last, .. } = host;
-        Self { requests, changed, lines, last, ..self }
+        let TaskHost { requests, changed, lines, last, spent, refused, leaked, answer_bytes, .. } = host;
+        let leak = leaked.then_some(Code::LeakFound);
+        let refused = refused.map(|no| no.code()).or(leak).map(|code| code.as_str().to_owned());
+        let notes = TaskNotes { refused, answer_bytes, ..self.notes };
+        Self { requests, changed, lines, last, spent: Some(spent), notes, ..self }
     }
 }
 
@@ -438,6 +560,6 @@ fn hash(body: &[u8]) -> String {
     sha2::Sha256::digest(body).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unavailable(error: StoreError) -> Refusal {
+pub(super) fn unavailable(error: StoreError) -> Refusal {
     Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
 }

@@ -30,7 +30,7 @@ const KEPT: usize = 200;
 /// Drafts that have ended and are kept; twice as many before the oldest go.
 const ENDED: usize = 200;
 /// The states of a draft.
-const IN_PROGRESS: &str = "IN_PROGRESS";
+pub(super) const IN_PROGRESS: &str = "IN_PROGRESS";
 const SENT: &str = "SENT";
 const ABANDONED: &str = "ABANDONED";
 

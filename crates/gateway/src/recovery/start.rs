@@ -11,13 +11,13 @@ use std::sync::Arc;
 use sluice_core::audit::checkpoint::Checkpoint;
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{
-    Circumstances, DatabaseFacts, FORM, Finding, GatewayState, Judgement, LogMark, Remembered, SignedMark, Suspicion,
-    judge,
+    Circumstances, DatabaseFacts, FORM, Finding, FindingKind, GatewayState, Judgement, LogMark, Remembered, SignedMark,
+    Suspicion, judge,
 };
 use sluice_core::{Actor, NodeName, hex};
 use sluice_store::{Message, Severity, Store};
 
-use super::{Files, Recovery, freeze, marks, remembered, state_file};
+use super::{Files, Recovery, freeze, marks, place, remembered, state_file};
 use crate::config::Config;
 use crate::open::{OpenError, World};
 
@@ -36,8 +36,15 @@ pub async fn open(config: &Config, store: &Arc<Store>, world: &World, key_is_new
         key_is_new,
     };
     let start = Start { files, own, node, store, world };
-    match judge(&found, &facts, &around) {
-        Judgement::Suspect(findings) => start.distrust(found, &facts, findings).await,
+    let judgement = judge(&found, &facts, &around);
+    if !matches!(judgement, Judgement::Suspect(_)) {
+        start.name_for_next_time(config);
+    }
+    match judgement {
+        Judgement::Suspect(findings) => {
+            let findings = findings.into_iter().map(|finding| start.with_place(finding)).collect();
+            start.distrust(found, &facts, findings).await
+        }
         Judgement::Found => start.begin(found, facts, None).await,
         Judgement::Adopt => start.begin(found, facts, Some("recovery.adopted")).await,
         Judgement::Join => start.begin(Remembered::Nothing, facts, Some("recovery.joined")).await,
@@ -216,6 +223,24 @@ impl Start<'_> {
         let state = GatewayState { suspicion: Some(suspicion), ..state };
         self.write(&state)?;
         Ok(Recovery::new(self.files, self.own, state))
+    }
+
+    /// Names the state file in the data folder, for a start in another environment.
+    fn name_for_next_time(&self, config: &Config) {
+        if config.recovery.state_file.is_some() || self.files.in_data {
+            return;
+        }
+        if let Err(error) = place::name(&config.data, &self.files.state) {
+            tracing::warn!("where the state file is cannot be noted in the data folder: {error}");
+        }
+    }
+
+    /// The same finding, with where the state file was looked for.
+    fn with_place(&self, finding: Finding) -> Finding {
+        if finding.kind == FindingKind::StateFileMissing {
+            return Finding { remembered: self.files.state.display().to_string(), ..finding };
+        }
+        finding
     }
 
     /// A state that remembers nothing yet.

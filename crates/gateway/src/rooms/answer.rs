@@ -11,6 +11,7 @@ use sluice_core::{ApprovalId, CallId, HoldId, Span, Tier, Timestamp};
 use sluice_store::Store;
 
 use super::freeze;
+use crate::doors::http::views::failing::{Audience, FailingView, failing};
 use crate::services;
 use crate::{Gateway, No};
 
@@ -28,6 +29,8 @@ pub enum Answer {
     Allowed {
         /// The call.
         call: CallId,
+        /// What it would use and what is left, where its service has a budget.
+        estimate: Option<Value>,
     },
     /// The caller may carry it out only because its agent is observed; the rules would not have let it through.
     Observed {
@@ -66,6 +69,8 @@ pub enum Answer {
         hold: HoldId,
         /// Its state's word.
         state: &'static str,
+        /// The next attempt and the last error, where it is tried again.
+        failing: FailingView,
     },
 }
 
@@ -127,7 +132,7 @@ async fn told(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No> {
     let hold = row.id;
     freeze::hold_back(store, row).await?;
     Ok(match &row.state {
-        HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call },
+        HoldState::Done { .. } if services::is_elsewhere(&row.action) => Answer::Allowed { call, estimate: None },
         HoldState::Done { .. } => {
             let text = store.result(hold).await?;
             let result = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null);
@@ -144,7 +149,8 @@ async fn told(store: &Store, call: CallId, row: &Hold) -> Result<Answer, No> {
             Answer::Awaiting { call, hold, approval: *approval, expires_at, batch }
         }
         HoldState::Ready { .. } | HoldState::Executing { .. } => {
-            Answer::Under { call, hold, state: status(&row.state) }
+            let failing = failing(store, row, Audience::Agent).await?;
+            Answer::Under { call, hold, state: status(row), failing }
         }
         HoldState::InDoubt { .. } => return Err(No::new(Code::ExecuteInDoubt)),
         HoldState::NeedsHuman { .. } => return Err(No::new(Code::ExecuteNeedsHuman)),
@@ -200,10 +206,17 @@ pub fn is_over(state: &HoldState) -> bool {
     }
 }
 
-/// The word callers see for a state.
+/// The word people see for the state of a write: exact, and `retrying` while it waits for another attempt.
 #[must_use]
-pub fn status(state: &HoldState) -> &'static str {
-    match state {
+pub const fn shown_state(hold: &Hold) -> &'static str {
+    if hold.next_attempt_at().is_some() { "retrying" } else { hold.state.word() }
+}
+
+/// The word callers see for how a write stands.
+#[must_use]
+pub fn status(hold: &Hold) -> &'static str {
+    match &hold.state {
+        HoldState::Ready { .. } if hold.next_attempt_at().is_some() => "retrying",
         HoldState::Ready { .. } | HoldState::Executing { phase: Phase::Prepare | Phase::Armed, .. } => "executing",
         other => other.word(),
     }

@@ -4,14 +4,19 @@
 //! closing entry, and an answer that cannot be recorded is not given.
 
 use sluice_core::ids::MessageId;
+use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::origins;
 use sluice_core::{ServiceName, Tier};
-use sluice_store::{Closed, Ending, Message, Severity};
+use sluice_store::{Closed, Ending, Message, NOTICE, Severity};
 
 use super::approval::Asked;
 use super::identity::Trace;
+use crate::value::put;
 use crate::{Gateway, No};
+
+/// Most targets that a notice names.
+const NOTICE_TARGETS: usize = 5;
 
 /// The entry of a read that was answered.
 pub(crate) fn answered(gw: &Gateway, asked: &Asked) -> Closed {
@@ -28,11 +33,15 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
     let known = checked.known();
     let call = known.call();
     let notify = (asked.tier() == Tier::Notify).then(|| {
+        let outcome = if matches!(outcome, Ending::Allowed { .. }) { "allowed" } else { "answered" };
+        let targets: Vec<&str> =
+            asked.targets().iter().take(NOTICE_TARGETS).map(|target| target.value.as_str()).collect();
         let body = serde_json::json!({
-            "call": call, "agent": known.agent(), "capability": checked.action().capability(), "outcome": "answered",
+            "call": call, "agent": known.agent(), "capability": checked.action().capability(), "outcome": outcome,
+            "targets": targets,
         });
         let id = MessageId::mint(gw.ids.as_ref());
-        Message { id, topic: "call.notify".into(), severity: Severity::Info, body }
+        Message { id, topic: NOTICE.into(), severity: Severity::Info, body }
     });
     Closed {
         call,
@@ -51,6 +60,16 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
         origins: (!asked.targets().is_empty()).then(|| origins(asked.targets()).to_string()),
         kept: None,
         observed: Vec::new(),
+        read: None,
+    }
+}
+
+/// Adds to the notice about a read what it gave: how many objects, and the ids of the first of them.
+pub(crate) fn complete_notice(entry: &mut Closed, read: &ReadTrace) {
+    if let Some(message) = &mut entry.notify {
+        put(&mut message.body, "count", read.count);
+        put(&mut message.body, "ids", read.ids.clone());
+        put(&mut message.body, "more", read.more);
     }
 }
 
@@ -98,6 +117,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         origins: kept.and_then(|wanted| wanted.origins.clone()),
         kept: kept.map(|wanted| wanted.action.clone()),
         observed: Vec::new(),
+        read: None,
     };
     match close(gw, entry).await {
         Ok(()) => no,

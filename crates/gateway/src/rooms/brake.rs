@@ -52,6 +52,7 @@ pub(crate) async fn pull(gw: &Gateway, checked: &Checked, write: HoldId) -> Resu
         origins: None,
         kept: None,
         observed: Vec::new(),
+        read: None,
     };
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result: json!({"buffer_id": stopped.id, "status": "cancelled"}) })

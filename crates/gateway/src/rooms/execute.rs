@@ -4,18 +4,20 @@
 //! needed to look it up and to undo it is on record before anything can leave, the permit that arming gave
 //! is consumed by the one effect, and a doubt is recorded as one.
 
-use sluice_core::capability::Effect;
+use sluice_core::capability::{Effect, EffectClass};
 use sluice_core::hold::Hold;
 use sluice_core::ids::{MessageId, RollbackId};
+use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::{Code, Refusal, Retry};
 use sluice_core::{CapabilityName, Span, Timestamp};
 use sluice_store::{Arming, Before, Evidence, Finish, Outcome, Resolve, StoreError};
 use tokio::time::timeout;
 
-use super::{freeze, rollback};
+use super::{client_writes, freeze, rollback};
+use crate::gateway::Phase;
 use crate::intake::Reader;
-use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Prepared, Trouble};
-use crate::{Gateway, No, recovery};
+use crate::services::{self, Ask, ELSEWHERE, Found, Performed, Place, Prepared, Service, Trouble};
+use crate::{Gateway, No, nodes, recovery};
 
 /// How long a claim lasts before others may conclude that this node is gone.
 pub const LEASE: Span = Span::from_secs(60);
@@ -31,7 +33,8 @@ pub fn until(gw: &Gateway) -> Span {
 /// Carries out a claimed write and records how it went. Nothing of it goes on after `until`.
 pub async fn run(gw: &Gateway, hold: Hold, until: Span) {
     let id = hold.id;
-    let outcome = match attempt(gw, &hold, until).await {
+    let mut service_words = None;
+    let outcome = match attempt(gw, &hold, until, &mut service_words).await {
         Ok(outcome) => outcome,
         Err(unrecorded) => {
             // Nothing is lost: the lease runs out and the write is looked up.
@@ -40,7 +43,7 @@ pub async fn run(gw: &Gateway, hold: Hold, until: Span) {
         }
     };
     let message = MessageId::mint(gw.ids.as_ref());
-    let finish = Finish { hold: id, epoch: hold.epoch, outcome, message };
+    let finish = Finish { hold: id, epoch: hold.epoch, outcome, service_words, message };
     match gw.store.finish(finish).await {
         Ok(_) => {}
         Err(StoreError::Fenced) => {
@@ -52,16 +55,20 @@ pub async fn run(gw: &Gateway, hold: Hold, until: Span) {
     gw.moved(id);
 }
 
-/// One attempt: how it went, or why that cannot even be recorded.
-async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> {
+/// One attempt: how it went, or why that cannot even be recorded. `words` becomes what the service said to a no.
+async fn attempt(gw: &Gateway, hold: &Hold, until: Span, words: &mut Option<String>) -> Result<Outcome, No> {
     if services::is_elsewhere(&hold.action) {
         return match arm(gw, hold, Prepared::default()).await? {
-            Armed::Permit(..) => Ok(done(Performed {
-                receipt: ELSEWHERE.into(),
-                result: serde_json::json!({"decision": "allow"}),
-                after: None,
-                undo_until: None,
-            })),
+            Armed::Permit(..) => {
+                // Before the client hears of the approval: afterwards the old bytes may be gone.
+                client_writes::keep(gw, hold.call, &hold.action, hold.session).await?;
+                Ok(done(Performed {
+                    receipt: ELSEWHERE.into(),
+                    result: serde_json::json!({"decision": "allow"}),
+                    after: None,
+                    undo_until: None,
+                }))
+            }
             Armed::Stopped(outcome) => Ok(outcome),
         };
     }
@@ -82,6 +89,12 @@ async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> 
             }
             other => other,
         };
+        if let Ok(result) = &given {
+            // What is disclosed is on record first.
+            let (name, arguments) = (hold.action.capability(), hold.action.arguments());
+            let read = ReadTrace::of(&gw.vault.record_key(), name, arguments, result);
+            gw.store.read_given(hold, &read).await?;
+        }
         return Ok(match given {
             Ok(result) => done(Performed { receipt: "answered".into(), result, after: None, undo_until: None }),
             Err(no) => Outcome::Refused { code: no.code().as_str().into() },
@@ -93,20 +106,44 @@ async fn attempt(gw: &Gateway, hold: &Hold, until: Span) -> Result<Outcome, No> 
     }
     let prepared = match within(gw, until, service.prepare(hold)).await {
         Some(Ok(prepared)) => prepared,
-        Some(Err(trouble)) => return Ok(before_arming(gw.now(), trouble)),
+        Some(Err(trouble)) => {
+            *words = trouble.service_words().map(str::to_owned);
+            return Ok(before_arming(gw.now(), trouble));
+        }
         None => return Ok(out_of_time()),
     };
-    if left(gw, until) == Span::ZERO {
-        return Ok(out_of_time());
-    }
+    let place = match reserved(gw, hold, service.as_ref(), until).await {
+        Ok(place) => place,
+        Err(outcome) => return Ok(outcome),
+    };
     match arm(gw, hold, prepared).await? {
         Armed::Stopped(outcome) => Ok(outcome),
         Armed::Permit(..) if left(gw, until) == Span::ZERO => Ok(out_of_time()),
         Armed::Permit(permit, before) => {
-            let work = service.perform(*permit, hold, before.as_deref());
-            Ok(outcome_of(gw.now(), within(gw, until, work).await.unwrap_or(Err(Trouble::Unclear))))
+            let work = place.hold_during(service.perform(*permit, hold, before.as_deref()));
+            let tried = within(gw, until, work).await.unwrap_or(Err(Trouble::Unclear));
+            *words = tried.as_ref().err().and_then(Trouble::service_words).map(str::to_owned);
+            Ok(outcome_of(gw.now(), tried))
         }
     }
+}
+
+/// The place an effect needs, or what becomes of a write that has none: it has not been sent.
+pub(super) async fn reserved(gw: &Gateway, hold: &Hold, service: &dyn Service, until: Span) -> Result<Place, Outcome> {
+    let place = match within(gw, until, service.reserve(hold)).await {
+        Some(Ok(place)) => place,
+        Some(Err(no)) => return Err(later(gw.now(), &no)),
+        // None came free in time: back to its queue, and no attempt is counted.
+        None => return Err(Outcome::GivenBack),
+    };
+    if left(gw, until) == Span::ZERO {
+        return Err(out_of_time());
+    }
+    // A gateway that stops begins nothing: what has not left waits for the next one.
+    if gw.phase() == Phase::Stopping {
+        return Err(Outcome::GivenBack);
+    }
+    Ok(place)
 }
 
 /// What is left of the time a claim gave.
@@ -152,20 +189,34 @@ pub(super) async fn arm(gw: &Gateway, hold: &Hold, prepared: Prepared) -> Result
     }
 }
 
+/// What became of an attempt to look a write up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The service was asked, and what it said is on record.
+    Made,
+    /// The service could not be asked. Nothing is on record, and no lookup is used up.
+    NotMade,
+    /// It is not asked for now: it stands still, or is frozen.
+    PutOff,
+}
+
 /// Looks up a write whose outcome is unclear, and records what was found.
 ///
 /// # Errors
 /// When it cannot be recorded.
-pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
+pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<Lookup, No> {
+    if nodes::leaves_to_others(gw, hold).await? {
+        return Ok(Lookup::PutOff);
+    }
     if let Ok(service) = gw.services.for_service(&hold.service)
         && (!service.can_be_asked() || freeze::keeps_in(gw, hold, service.as_ref()).await?)
     {
-        return Ok(());
+        return Ok(Lookup::PutOff);
     }
     let point = gw.store.rollback_of(hold.id).await?;
     let found = match (gw.services.for_service(&hold.service), hold.reverses) {
         _ if services::is_elsewhere(&hold.action) => Found::Absent,
-        (Ok(_), Some(reversed)) => rollback::look_up(gw, hold, reversed).await?,
+        (_, Some(reversed)) => rollback::look_up(gw, hold, reversed).await?,
         (Ok(service), None) if effect_of(gw, hold.action.capability()) == Some(Effect::Write) => {
             service.look_up(hold, point.as_ref().map(|point| point.content.as_slice())).await
         }
@@ -179,11 +230,15 @@ pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<(), No> {
         }
         Found::Absent => Evidence::Absent,
         Found::Unknown => Evidence::Inconclusive,
+        // There is no place to look for an opaque effect, reachable or not.
+        Found::NotLooked if hold.class == EffectClass::Opaque => Evidence::Inconclusive,
+        Found::NotLooked => return Ok(Lookup::NotMade),
     };
     let message = MessageId::mint(gw.ids.as_ref());
-    gw.store.resolve(Resolve { hold: hold.id, version: hold.version, evidence, message }).await?;
+    let lookups = gw.config.release.lookups.schedule().lookups();
+    gw.store.resolve(Resolve { hold: hold.id, version: hold.version, evidence, lookups, message }).await?;
     gw.moved(hold.id);
-    Ok(())
+    Ok(Lookup::Made)
 }
 
 /// Trouble before the permit: nothing can have happened.
@@ -191,15 +246,17 @@ fn before_arming(now: Timestamp, trouble: Trouble) -> Outcome {
     match trouble {
         Trouble::Refused(no) => Outcome::Refused { code: no.code().as_str().into() },
         Trouble::NotDone(no) => later(now, &no),
-        Trouble::Unclear => Outcome::NotDone { code: Code::ExecuteRefused.as_str().into() },
+        Trouble::Unclear | Trouble::UnclearSaying(_) => Outcome::NotDone { code: Code::ExecuteRefused.as_str().into() },
     }
 }
 
 /// Worth another try: when the service said, if it said so.
 fn later(now: Timestamp, no: &Refusal) -> Outcome {
     let code = no.code().as_str().into();
+    // The general advice of a code is no more than a guess; the schedule is ours then.
+    let was_said = no.code() == Code::EgressLimit || no.retry() != no.code().retry();
     match no.retry() {
-        Retry::After(span) if no.code() == Code::EgressLimit => Outcome::NotBefore { code, not_before: now + span },
+        Retry::After(span) if was_said => Outcome::NotBefore { code, not_before: now + span },
         _ => Outcome::NotDone { code },
     }
 }
@@ -209,7 +266,7 @@ pub(super) fn outcome_of(now: Timestamp, tried: Result<Performed, Trouble>) -> O
         Ok(performed) => done(performed),
         Err(Trouble::NotDone(no)) => later(now, &no),
         Err(Trouble::Refused(no)) => Outcome::Refused { code: no.code().as_str().into() },
-        Err(Trouble::Unclear) => Outcome::Unclear,
+        Err(Trouble::Unclear | Trouble::UnclearSaying(_)) => Outcome::Unclear,
     }
 }
 

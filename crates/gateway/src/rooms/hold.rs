@@ -42,6 +42,8 @@ pub(crate) async fn place(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
     if !asked.only_checks() {
         // Fail early: what can be seen to be impossible now need not become a dead letter later.
         let service = gw.services.for_service(checked.service())?;
+        let rate = gw.config.release.pace_of(checked.service(), service.is_local());
+        gw.queues.admit((checked.service(), checked.known().agent()), rate, gw.config.release.queue)?;
         service.foresee(checked.action(), checked.known().session().map(|session| session.id)).await?;
         admission.action = bound(gw, &admission).await?;
     }
@@ -62,6 +64,7 @@ pub(crate) async fn place(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
         gw.asked(approval);
     }
     if let Admitted::Held { not_before, .. } = admitted {
+        gw.queues.joined(checked.service(), known.agent());
         gw.opened_window(hold, not_before.since(gw.now()));
         if asked.checked().delay() == Span::ZERO {
             gw.due.notify_one();
@@ -99,6 +102,7 @@ fn only_checked(action: &Action) -> Action {
     CapabilityName::new(format!("{CHECKED}{name}"))
         .ok()
         .and_then(|name| Action::custom(name, action.agent().clone(), arguments).ok())
+        .map(|checked| checked.with_spawn(action.spawn().cloned()))
         // INVARIANT: both names and arguments were valid a moment ago, and a prefix keeps them so.
         .unwrap_or_else(|| action.clone())
 }
@@ -166,7 +170,7 @@ pub(crate) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, 
             Ok(hold)
         }
         Cancelled::TooLate(hold) => {
-            let text = format!("the write is already {}", answer::status(&hold.state));
+            let text = format!("the write is already {}", answer::status(&hold));
             Err(No { call: Some(hold.call), ..No::saying(Code::HoldTooLate, &text) })
         }
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use sluice_core::ids::{KeyId, RequestId, SessionId};
+use sluice_core::proxy::spawn::SpawnOptions;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, CapabilityName, PersonName};
-use sluice_store::{Key, KeyKind, Role, Session};
+use sluice_store::{Key, KeyKind, Role, Session, Store};
 
 use crate::{Gateway, No, keys};
 
@@ -107,6 +108,7 @@ pub struct Known {
     door: &'static str,
     request: RequestId,
     wish: Wish,
+    spawn: Option<SpawnOptions>,
 }
 
 /// What the record needs of a call, whatever becomes of it.
@@ -176,7 +178,7 @@ pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
             Some(own.ok_or_else(|| No::new(Code::IdentitySession))?)
         }
     };
-    Ok(Known { call: CallId::mint(gw.ids.as_ref()), agent, session, door, request, wish })
+    Ok(Known { call: CallId::mint(gw.ids.as_ref()), agent, session, door, request, wish, spawn: None })
 }
 
 impl Visitor {
@@ -249,18 +251,18 @@ impl Visitor {
         self.key.id
     }
 
-    /// Asks for the credential once more: a body may come long after its head.
+    /// Asks for the credential once more, with what other nodes changed: a body may come long after its head.
     ///
     /// # Errors
-    /// When it was revoked or has expired meanwhile.
-    pub(crate) fn again(&self, gw: &Gateway) -> Result<(), No> {
+    /// When it was revoked or has expired meanwhile, or the credentials cannot be read.
+    pub(crate) async fn again(&self, gw: &Gateway, store: &Store) -> Result<(), No> {
+        gw.keyring.follow(store).await?;
         gw.keyring.find(&self.key.hash, gw.now()).map(|_| ()).map_err(No::new)
     }
 
-    /// Whether the credential still opens anything.
-    #[must_use]
-    pub fn still_known(&self, gw: &Gateway) -> bool {
-        gw.keyring.find(&self.key.hash, gw.now()).is_ok()
+    /// Whether the credential still opens anything, on whatever node it was revoked. Not if that cannot be found out.
+    pub async fn still_known(&self, gw: &Gateway) -> bool {
+        self.again(gw, &gw.store).await.is_ok()
     }
 
     /// When it stops working.
@@ -274,7 +276,28 @@ impl Known {
     /// A call in an agent's name that a person has changed. The agent and its session were known when it asked.
     pub(crate) fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: Wish) -> Self {
         let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
-        Self { call, agent, session, door: "people", request, wish }
+        Self { call, agent, session, door: "people", request, wish, spawn: None }
+    }
+
+    /// The same call, asked for as a spawn with these options.
+    pub(crate) fn spawned(self, spawn: Option<SpawnOptions>) -> Self {
+        Self { spawn, ..self }
+    }
+
+    /// Puts the operation that a spawn names in the place of the spawn.
+    pub(super) fn spawn(&mut self, capability: CapabilityName, arguments: Value, options: SpawnOptions) {
+        (self.wish.capability, self.wish.arguments, self.spawn) = (capability, arguments, Some(options));
+    }
+
+    /// What a spawn adds to the call, if it is one.
+    pub(crate) fn spawn_options(&self) -> Option<&SpawnOptions> {
+        self.spawn.as_ref()
+    }
+
+    /// A call that an agent planned earlier. It has no session, and walks every room as if the agent made it now.
+    pub(crate) fn planned(gw: &Gateway, agent: AgentName, wish: Wish) -> Self {
+        let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
+        Self { call, agent, session: None, door: "scheduler", request, wish, spawn: None }
     }
 
     /// The call's id.

@@ -146,8 +146,11 @@ pub struct Cleared(Judged);
 pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
     if judged.checked().effect() == Effect::Write || mounts::is_mount(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
+        // What a spawn adds stays here, but a person who is asked is shown it.
+        let spawn = judged.checked().action().spawn().map(|options| Value::Object(options.fields()));
         let along = along(gw, &judged)?;
         let mut parts = parts_of("", &arguments);
+        parts.extend(spawn.iter().flat_map(|options| parts_of("spawn", options)));
         parts.extend(along.iter().map(|one| Part::new(one.field.as_str(), one.text.as_str())));
         // What a proxy sends goes to a stranger.
         let stranger = judged.checked().action().capability().as_str().starts_with(PROXY);

@@ -21,9 +21,11 @@ pub(crate) fn covers(gw: &Gateway, action: &Action, opinion: &Opinion) -> bool {
         return false;
     }
     let Some(mode) = gw.keyring.observing(action.agent(), gw.now()) else { return false };
-    let verdicts = std::iter::once(&opinion.verdict.own).chain(opinion.verdict.reads.iter().map(|read| &read.verdict));
-    let by_system =
-        verdicts.filter_map(|verdict| verdict.system.as_ref()).any(|hit| hit.tier >= Tier::ApprovalRequired);
+    let by_system = opinion
+        .verdict
+        .all()
+        .filter_map(|verdict| verdict.system.as_ref())
+        .any(|hit| hit.tier >= Tier::ApprovalRequired);
     let tainted = opinion.why.iter().any(|why| matches!(why, Why::Escalation(Escalation::Taint)));
     let named = mode.leaving.iter().any(|name| name == action.capability().as_str());
     !by_system && !tainted && (named || in_house(action.capability(), action.arguments()))

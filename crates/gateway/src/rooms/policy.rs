@@ -13,16 +13,17 @@ use sluice_core::batch::Window;
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
 use sluice_core::policy::{CallVerdict, Origins, Policy, Question, RateKey, Rates, Reason};
+use sluice_core::proxy::spawn;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::{Traced, origins};
-use sluice_core::{Action, AgentName, CapabilityName, Span, Tier};
+use sluice_core::{Action, AgentName, CallId, CapabilityName, Span, Tier};
 use sluice_store::{Rate, Session};
 
 use super::observe;
 use super::origin::{self, Sourced};
 use super::refused::Wanted;
 use super::schema::Checked;
-use crate::services::CHECKED;
+use crate::services::{self, CHECKED};
 use crate::{Gateway, No};
 
 /// A call with its verdict.
@@ -87,21 +88,32 @@ pub(crate) async fn judge(gw: &Gateway, sourced: Sourced) -> Result<Judged, No> 
         });
     }
     if tier == Tier::Blocked {
-        let mut words =
-            format!("`{}` is blocked by {}", checked.action().capability(), rule.as_deref().unwrap_or("the default"));
-        if let Some(read) = verdict.stricter_read() {
-            words = format!("{words}, because it reads `{}`", read.path);
-        }
-        if let Some(reason) = verdict.decided_by().and_then(|rule| policy.rule(rule)?.reason.clone()) {
-            words = format!("{words}: {reason}");
-        }
-        let mut no = No::from(Refusal::new(Code::PolicyBlocked).with_text(&words));
-        no.rule = rule;
-        no.call = Some(checked.known().call());
+        let mut no = refused_by(checked.action(), (&policy, &verdict), checked.known().call());
         no.wanted = Some(Box::new(Wanted::new(checked.action().clone(), &targets)));
         return Err(no);
     }
     Ok(Judged { checked, targets, policy, tier, rule, rates, why, reasons, would: None })
+}
+
+/// The refusal of an action that the rules block, with the rule and its author's reason.
+pub(crate) fn blocked(action: &Action, opinion: &Opinion, call: CallId) -> No {
+    refused_by(action, (&opinion.policy, &opinion.verdict), call)
+}
+
+fn refused_by(action: &Action, (policy, verdict): (&Policy, &CallVerdict), call: CallId) -> No {
+    let rule = verdict.decided_by().map(|rule| policy.location(rule));
+    let by = rule.as_deref().unwrap_or("the default");
+    let mut words = format!("`{}` is blocked by {by}", action.capability());
+    if let Some(read) = verdict.stricter_read() {
+        words = format!("{words}, because it reads `{}`", read.path);
+    }
+    if let Some(reason) = verdict.decided_by().and_then(|rule| policy.rule(rule)?.reason.clone()) {
+        words = format!("{words}: {reason}");
+    }
+    let mut no = No::from(Refusal::new(Code::PolicyBlocked).with_text(&words));
+    no.rule = rule;
+    no.call = Some(call);
+    no
 }
 
 /// Asks the policy in force about an action, counters and taint included. Where the targets come from is found out if
@@ -120,7 +132,9 @@ pub async fn opinion(
     let session_id = session.map(|session| session.id.to_string());
     // What an agent has read it still knows in its next session: it is as tainted as the worst of them.
     let tainted = writes && gw.store.any_tainted(action.agent().clone()).await?;
+    let spawn = spawn::arguments(&services::carried_name(action), action);
     let mut question = Question::new(action.agent(), action.capability(), action.arguments(), now);
+    question.spawn = spawn.as_ref();
     question.account = action.account();
     question.session = session_id.as_deref();
     question.tainted = tainted;
@@ -175,7 +189,8 @@ pub async fn look_again(gw: &Gateway, hold: &Hold) -> Result<Opinion, No> {
     let judged = match name.strip_prefix(CHECKED).map(CapabilityName::new) {
         Some(Ok(name)) => {
             let arguments = Value::Object(hold.action.arguments().clone());
-            Action::custom(name, hold.agent().clone(), arguments).unwrap_or_else(|_| hold.action.clone())
+            let bare = Action::custom(name, hold.agent().clone(), arguments);
+            bare.map_or_else(|_| hold.action.clone(), |bare| bare.with_spawn(hold.action.spawn().cloned()))
         }
         Some(Err(_)) | None => hold.action.clone(),
     };

@@ -3,6 +3,8 @@
 //! Takes `Unfrozen`, gives the answer. Promise: what is disclosed is on record first, the answer and what its session has seen
 //! with it in one transaction; when that cannot be written, nothing is disclosed.
 
+use sluice_core::read_trace::ReadTrace;
+
 use super::answer::Answer;
 use super::audit;
 use super::freeze::Unfrozen;
@@ -28,6 +30,10 @@ pub(crate) async fn answer(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
         gw.intake.note(&Reader::of(&ask), ask.action.capability().as_str(), &result).await?;
     }
     entry.observed = notes.take();
+    let action = &ask.action;
+    let read = ReadTrace::of(&gw.vault.record_key(), action.capability(), action.arguments(), &result);
+    audit::complete_notice(&mut entry, &read);
+    entry.read = Some(read);
     audit::close(gw, entry).await?;
     Ok(Answer::Done { call: known.call(), result })
 }

@@ -42,6 +42,9 @@ impl Wanted {
             return false;
         }
         let arguments = Value::Object(self.action.arguments().clone());
-        !gw.scan.scan(&parts_of("", &arguments), Scope::Service).blocks()
+        let spawn = self.action.spawn().map(|options| Value::Object(options.fields()));
+        let mut parts = parts_of("", &arguments);
+        parts.extend(spawn.iter().flat_map(|options| parts_of("spawn", options)));
+        !gw.scan.scan(&parts, Scope::Service).blocks()
     }
 }

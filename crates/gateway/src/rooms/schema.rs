@@ -4,11 +4,13 @@
 //! agent sent; paths are already the ones that will be opened, so that policy judges what happens.
 
 use serde_json::Value;
-use sluice_core::capability::{Capability, Effect, EffectClass, ParamKind, service_of};
+use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass, ParamKind, service_of};
+use sluice_core::policy::reading::closest;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, ServiceName, Span};
+use sluice_core::{Action, CapabilityName, ServiceName, Span, Tier};
 
 use super::identity::{Known, Mode};
+use super::{observe, policy};
 use crate::{Gateway, No};
 
 /// A call that is well-formed.
@@ -53,23 +55,17 @@ pub(crate) async fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No>
         });
     }
     let known_by_name = gw.catalogue.known();
-    let spec = known_by_name.get(&name).ok_or_else(|| No::new(Code::SchemaUnknownCapability))?;
-    if !only_checks && gw.services.of(spec).is_none() {
-        let text = format!("`{name}` is known, but nothing on this gateway carries it out");
-        return Err(No::saying(Code::GatewayUnsupported, &text));
-    }
-    let arguments = settle_paths(gw, spec, &known, arguments)?;
-    let arguments = match gw.services.of(spec) {
-        Some(service) => {
-            if let Some(first) = service.before_settling(&name, &arguments) {
-                first.await?;
-            }
-            service.settle(&name, arguments)?
-        }
-        None => arguments,
-    };
+    let spec = known_by_name
+        .get(&name)
+        .ok_or_else(|| gw.mounts.starting(&name).map_or_else(|| unknown(&known_by_name, &name), No::from))?;
     let account = known.wish().account.clone();
+    let arguments = match settled(gw, spec, &known, arguments.clone()).await {
+        Ok(arguments) => arguments,
+        // Where the rules refuse it as well, theirs is the reason that is shown.
+        Err(no) => return Err(blocked_instead(gw, spec, &known, arguments).await.unwrap_or(no)),
+    };
     let action = Action::new(spec, agent, account, arguments).map_err(|error| refuse(&error))?;
+    let action = action.with_spawn(known.spawn_options().cloned());
     let delay = gw.config.delay_for(&name, Span::from_secs(spec.delay_s));
     Ok(Checked {
         effect: spec.effect,
@@ -81,6 +77,60 @@ pub(crate) async fn check(gw: &Gateway, mut known: Known) -> Result<Checked, No>
         known,
         action,
     })
+}
+
+/// The refusal for a name nobody knows, with the nearest one that is known.
+fn unknown(known: &Catalogue, name: &CapabilityName) -> No {
+    let refusal = Refusal::new(Code::SchemaUnknownCapability);
+    let names = known.iter().map(|spec| spec.name.as_str());
+    match closest(name.as_str(), names) {
+        Some(close) => {
+            refusal.with_hint(&format!("did you mean `{close}`? list what there is: agent.capabilities")).into()
+        }
+        None => refusal.into(),
+    }
+}
+
+/// Arguments in the form in which they are judged and carried out.
+async fn settled(gw: &Gateway, spec: &Capability, known: &Known, arguments: Value) -> Result<Value, No> {
+    let name = &spec.name;
+    let service = gw.services.of(spec);
+    if known.wish().mode != Mode::Check && service.is_none() {
+        // One that is not up yet will be: nobody is told never to ask again.
+        if let Some(starting) = gw.services.starting(&spec.service()) {
+            return Err(starting.into());
+        }
+        let text = format!("`{name}` is known, but nothing on this gateway carries it out{}", how_to_enable(name));
+        return Err(No::saying(Code::GatewayUnsupported, &text));
+    }
+    let arguments = settle_paths(gw, spec, known, arguments)?;
+    let Some(service) = service else { return Ok(arguments) };
+    if let Some(first) = service.before_settling(name, &arguments) {
+        first.await?;
+    }
+    Ok(service.settle(name, arguments)?)
+}
+
+/// What an operator configures so that a capability is carried out, where configuration is all that is missing.
+fn how_to_enable(name: &CapabilityName) -> &'static str {
+    match name.as_str().split('.').next() {
+        Some("git") => "; an operator can switch it on: `git.enabled: true` and a folder in `filesystem.roots`",
+        Some("process") => {
+            "; an operator can switch it on: programs in `process.programs` and a folder in `filesystem.roots`"
+        }
+        _ => "",
+    }
+}
+
+/// What the rules say to a call that cannot be made anyhow, if they block it.
+async fn blocked_instead(gw: &Gateway, spec: &Capability, known: &Known, arguments: Value) -> Option<No> {
+    let account = known.wish().account.clone();
+    let action = Action::new(spec, known.agent().clone(), account, arguments).ok()?;
+    let action = action.with_spawn(known.spawn_options().cloned());
+    let writes = spec.effect == Effect::Write;
+    let opinion = policy::opinion(gw, &action, known.session(), (writes, None)).await.ok()?;
+    let is_blocked = opinion.tier == Tier::Blocked && !observe::covers(gw, &action, &opinion);
+    is_blocked.then(|| policy::blocked(&action, &opinion, known.call()))
 }
 
 /// Rewrites paths to the form in which they are judged and opened.
@@ -95,7 +145,7 @@ fn settle_paths(gw: &Gateway, spec: &Capability, known: &Known, mut arguments: V
     Ok(arguments)
 }
 
-fn refuse(error: &sluice_core::action::ActionError) -> No {
+pub(super) fn refuse(error: &sluice_core::action::ActionError) -> No {
     let code = Code::from_code(error.code()).unwrap_or(Code::GatewayInternal);
     Refusal::new(code).with_text(&error.to_string()).into()
 }

@@ -11,8 +11,8 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::policy::{LivePolicy, Question};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::Fingerprint;
-use sluice_core::{AgentName, CapabilityName};
-use sluice_store::{Store, StoreError};
+use sluice_core::{AgentName, CapabilityName, Span};
+use sluice_store::{ScheduleState, Shelf, Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::value::put;
@@ -34,7 +34,7 @@ pub struct About {
     pub release: &'static str,
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "agent.whoami",
     "agent.capabilities",
     "agent.session",
@@ -42,6 +42,7 @@ const NAMES: [&str; 7] = [
     "system.info",
     "system.time",
     "system.health",
+    "system.metrics",
 ];
 
 impl About {
@@ -71,8 +72,29 @@ impl About {
                 let scopes: Vec<String> = freezes.iter().map(|freeze| freeze.scope.to_string()).collect();
                 Ok(json!({"status": "ok", "frozen": scopes}))
             }
+            "system.metrics" => self.metrics(ask, arguments.get("window").and_then(Value::as_str)).await,
             _ => Err(Refusal::new(Code::GatewayUnsupported)),
         }
+    }
+
+    /// The agent's own numbers: what it did in a window, what waits for it, how much it keeps.
+    async fn metrics(&self, ask: &Ask, window: Option<&str>) -> Result<Value, Refusal> {
+        let (agent, window) = (ask.action.agent().clone(), window.unwrap_or("5m"));
+        let span = window_of(window).ok_or_else(|| {
+            let text = "window is a number of at least 1 with `s`, `m` or `h`, at most 168h";
+            Refusal::new(Code::SchemaWrongType).with_text(text)
+        })?;
+        let activity = self.store.activity_of(agent.clone(), ask.now - span).await.map_err(refuse)?;
+        let (_, messages) = self.store.messages_for(agent.clone(), None, 1, ask.now).await.map_err(refuse)?;
+        let plans = self.store.schedules_of(agent.clone()).await.map_err(refuse)?;
+        let plans = plans.iter().filter(|plan| plan.state == ScheduleState::Active).count();
+        let kept = self.store.state_usage(Shelf::Persistent(agent)).await.map_err(refuse)?;
+        let writes: Map<String, Value> =
+            activity.writes.into_iter().map(|(state, count)| (state, count.into())).collect();
+        Ok(json!({
+            "window": window, "writes_by_state": writes, "open_questions": activity.questions,
+            "messages_waiting": messages, "active_schedules": plans, "persistent_state_bytes": kept,
+        }))
     }
 
     /// Every capability of this gateway with what policy says to it, as far as that can be told without
@@ -94,6 +116,14 @@ impl About {
                 told
             })
             .collect()
+    }
+
+    /// Every capability of this gateway, for people.
+    #[must_use]
+    pub fn offered(&self, category: Option<&str>) -> Vec<Value> {
+        let offered = self.catalogue.offered();
+        let wanted = |name: &CapabilityName| category.is_none_or(|category| name.as_str().starts_with(category));
+        offered.iter().filter(|spec| wanted(&spec.name)).map(super::describe).collect()
     }
 
     async fn session(&self, ask: &Ask) -> Result<Value, Refusal> {
@@ -130,6 +160,19 @@ impl About {
     }
 }
 
+/// `5m` as a span.
+fn window_of(text: &str) -> Option<Span> {
+    let unit = text.chars().next_back()?;
+    let number: u64 = text.strip_suffix(unit)?.parse().ok().filter(|number| *number > 0)?;
+    let seconds = match unit {
+        's' => number,
+        'm' => number.checked_mul(60)?,
+        'h' => number.checked_mul(3_600)?,
+        _ => return None,
+    };
+    (seconds <= 168 * 3_600).then(|| Span::from_secs(seconds))
+}
+
 fn time(ask: &Ask, zone: Option<&str>) -> Result<Value, Refusal> {
     let now = jiff::Timestamp::from_millisecond(ask.now.as_millis()).map_err(|_| Refusal::new(Code::GatewayClock))?;
     let zone = zone.unwrap_or("UTC");
@@ -152,6 +195,10 @@ fn nothing<'a, Out: Send + 'a>() -> Work<'a, Result<Out, Trouble>> {
 }
 
 impl Service for About {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }

@@ -102,6 +102,10 @@ pub fn as_json(alert: &sluice_store::Alert) -> Value {
 }
 
 impl Service for Alerts {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }

@@ -29,15 +29,17 @@ use crate::intake::{Intake, Reader};
 
 mod arguments;
 mod carry;
+pub(crate) mod client_files;
 mod content;
 mod edit;
 mod found;
+mod hosting;
 mod open;
 mod plan;
-mod print;
+pub(crate) mod print;
 mod put;
 mod read;
-mod roots;
+pub(crate) mod roots;
 mod screen;
 mod search;
 mod sight;
@@ -45,6 +47,7 @@ mod trash;
 mod walk;
 mod watch;
 
+pub(crate) use hosting::{HostedFolder, HostedText};
 pub use roots::{Agents, Root, Roots, StartError};
 pub use watch::{Change, ChangeKind, Changes};
 
@@ -367,6 +370,10 @@ fn show(working: Working<'_>, screen: Option<&Screen<'_>>) -> Result<Performed, 
 }
 
 impl Service for Files {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }

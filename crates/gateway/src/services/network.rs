@@ -18,7 +18,7 @@ use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
 use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
 use crate::egress::allow::METHODS;
 use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
-use crate::intake::{Incoming, Intake, Reader, Taken};
+use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
 use crate::value::put;
 
 /// The longest text an agent is given, in bytes.
@@ -129,6 +129,9 @@ impl Network {
                 let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
                 put(&mut shown, "body", text.get(..end).unwrap_or_default());
                 put(&mut shown, "truncated", end < text.len());
+                if let (Some(note), Some(provenance)) = (charset_note(&cleaned), shown.get_mut("provenance")) {
+                    put(provenance, "charset", note);
+                }
                 if let Some(finding) = cleaned.withheld {
                     put(&mut shown, "withheld", json!({"finding_id": finding}));
                 } else {
@@ -148,6 +151,15 @@ impl Network {
         }
         shown
     }
+}
+
+/// What an agent has to know about how bytes became the text it is given.
+fn charset_note(cleaned: &Cleaned) -> Option<&'static str> {
+    let noted = |rule: &str| cleaned.notes.iter().any(|note| note.rule == rule);
+    if noted("charset.broken") {
+        return Some("bytes that could not be read were replaced");
+    }
+    noted("charset.guessed").then_some("the character set is a guess: nobody declared it, and it is not UTF-8")
 }
 
 impl Wanted {

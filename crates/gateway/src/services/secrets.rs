@@ -82,6 +82,10 @@ fn wish(action: &Action) -> Result<(SecretName, &str), Refusal> {
 }
 
 impl Service for Secrets {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }

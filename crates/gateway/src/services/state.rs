@@ -16,13 +16,16 @@ use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
 use sluice_store::{Item, LONGEST_VALUE, Shelf, StateSet, Store, StoreError};
 
 use self::screen::Screen;
+use self::snapshot::SnapshotVerb;
 use self::watch::{Reach, Subscriptions};
 use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
 use crate::config;
 use crate::intake::{Intake, Reader, break_imitations_in};
 use crate::value::put;
 
+mod briefing;
 mod screen;
+mod snapshot;
 mod watch;
 
 pub use watch::{KeyChange, KeyChanges};
@@ -324,6 +327,10 @@ impl State {
 }
 
 impl Service for State {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }
@@ -334,12 +341,20 @@ impl Service for State {
             "session" => ["get", "set", "delete", "list", "clear"].contains(&verb),
             "persistent" => ["get", "set", "delete", "list", "query", "history"].contains(&verb),
             "shared" => ["get", "set", "delete", "list", "watch"].contains(&verb),
+            "snapshot" => ["create", "list", "load"].contains(&verb),
+            "briefing" => verb == "generate",
             _ => false,
         }
     }
 
     fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
         Box::pin(async move {
+            if let Some(verb) = SnapshotVerb::of(action.capability()) {
+                return self.foresee_snapshot(verb, action).await;
+            }
+            if matches!(action.capability().as_str(), "state.briefing.generate" | "state.snapshot.list") {
+                return Ok(());
+            }
             let wanted = wanted(action, session)?;
             // What can only be refused is refused before it is held: a dead letter would call people for nothing.
             if ["set", "delete"].contains(&wanted.verb) {
@@ -362,11 +377,22 @@ impl Service for State {
     }
 
     fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
-        Box::pin(self.answer(ask))
+        Box::pin(async move {
+            match ask.action.capability().as_str() {
+                "state.briefing.generate" => self.briefing(ask).await,
+                "state.snapshot.list" => self.list_snapshots(ask).await,
+                _ => self.answer(ask).await,
+            }
+        })
     }
 
     fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(self.before(hold))
+        Box::pin(async move {
+            match SnapshotVerb::of(hold.action.capability()) {
+                Some(verb) => self.before_snapshot(verb, hold).await,
+                None => self.before(hold).await,
+            }
+        })
     }
 
     fn perform<'a>(
@@ -375,7 +401,12 @@ impl Service for State {
         hold: &'a Hold,
         _: Option<&'a [u8]>,
     ) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(async move { self.change(hold, permit.hold()).await })
+        Box::pin(async move {
+            match SnapshotVerb::of(hold.action.capability()) {
+                Some(verb) => self.change_by_snapshot(verb, hold, permit.hold()).await,
+                None => self.change(hold, permit.hold()).await,
+            }
+        })
     }
 
     /// Applying it again is harmless: the value remembers the write that made it.
@@ -383,16 +414,24 @@ impl Service for State {
         Box::pin(std::future::ready(Found::Absent))
     }
 
-    fn present<'a>(&'a self, _: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
         Box::pin(async move {
+            if SnapshotVerb::of(done.action.capability()).is_some() {
+                return self.print_of_all(done.agent()).await;
+            }
             let (shelf, kept) = kept(before)?;
             let item = self.store.state_get(shelf, kept.key, None).await.map_err(trouble)?;
             Ok(print(item.as_ref().map(|item| item.value.as_str())))
         })
     }
 
-    fn undo<'a>(&'a self, permit: Permit, _: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(self.put_back(permit, before))
+    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+        Box::pin(async move {
+            match SnapshotVerb::of(done.action.capability()) {
+                Some(_) => self.put_all_back(permit, done, before).await,
+                None => self.put_back(permit, before).await,
+            }
+        })
     }
 
     fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {

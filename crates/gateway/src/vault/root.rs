@@ -19,7 +19,7 @@ const PREFIX: &str = "sgk_";
 /// The name of the systemd credential.
 pub const CREDENTIAL: &str = "sluice-root-key";
 /// Memory in KiB, rounds and lanes of Argon2id.
-const COST: (u32, u32, u32) = (64 * 1024, 3, 1);
+pub(crate) const PASSPHRASE_COST: (u32, u32, u32) = (64 * 1024, 3, 1);
 /// Bytes of a passphrase's salt.
 pub(super) const SALT: usize = 16;
 /// No key or passphrase is longer.
@@ -154,20 +154,31 @@ fn text(path: &Path) -> Result<Zeroizing<String>, String> {
     Ok(text)
 }
 
-fn parse(text: &str, path: &Path) -> Result<RootKey, String> {
+pub(super) fn parse(text: &str, path: &Path) -> Result<RootKey, String> {
     let key = text.trim().strip_prefix(PREFIX).and_then(sluice_core::hex::decode::<32>);
     let key = key.ok_or_else(|| format!("{} does not hold a root key ({PREFIX} and 64 hex digits)", path.display()))?;
     Ok(RootKey::from_bytes(Zeroizing::new(key)))
 }
 
 fn derive(phrase: &[u8], salt: &[u8]) -> Result<RootKey, String> {
+    passphrase_key(phrase, salt, PASSPHRASE_COST).map(RootKey::from_bytes)
+}
+
+/// The key of a passphrase, at a cost: memory in KiB, rounds and lanes.
+///
+/// # Errors
+/// When the cost or the salt cannot be used.
+pub(crate) fn passphrase_key(
+    phrase: &[u8],
+    salt: &[u8],
+    (memory, rounds, lanes): (u32, u32, u32),
+) -> Result<Zeroizing<[u8; 32]>, String> {
     let failed = |error: argon2::Error| format!("the passphrase cannot be used: {error}");
-    let (memory, rounds, lanes) = COST;
     let params = Params::new(memory, rounds, lanes, Some(32)).map_err(failed)?;
     let mut key = Zeroizing::new([0; 32]);
     let kdf = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
     kdf.hash_password_into(phrase, salt, key.as_mut_slice()).map_err(failed)?;
-    Ok(RootKey::from_bytes(key))
+    Ok(key)
 }
 
 #[cfg(test)]

@@ -116,12 +116,10 @@ async fn observe_mode_lets_through_what_stays_in_the_house_records_what_would_ha
     }
     assert!(matches!(check(&house, "custom:send_message", json!({"to": "x"})).await, Ok(Answer::Awaiting { .. })));
     // What a system rule blocks stays blocked, although the same capability is let through elsewhere.
-    let export = |path: &str| json!({"backup_id": "b1", "path": path});
-    assert_eq!(
-        would(check(&house, "state.backup.export", export("/srv/app/b.json")).await),
-        Some(Tier::ApprovalRequired)
-    );
-    let blocked = check(&house, "state.backup.export", export("/etc/cron.d/b")).await;
+    let delete = |path: &str| json!({"path": path});
+    let own = house.path("a");
+    assert_eq!(would(check(&house, "filesystem.delete", delete(&own)).await), Some(Tier::ApprovalRequired));
+    let blocked = check(&house, "filesystem.delete", delete("/etc/cron.d/b")).await;
     assert_eq!(blocked.unwrap_err(), Code::PolicyBlocked, "a system rule");
     let key = format!("{}{}", "AK".to_owned() + "IA", "QX7ZJ3M5W2K9V4TB");
     assert_eq!(shell(&house, &format!("ls {key}")).await.unwrap_err(), Code::LeakFound, "the leak scan stays");

@@ -60,7 +60,7 @@ async fn race(here: &Gateway, there: &Gateway, bot: &Telegram, n: usize) -> (App
         Voice { by: Actor::Person(PersonName::new("dan").unwrap()), channel: "email", ceiling: Some(Risk::Medium) };
     let no = async {
         let question = Question::read(there, id).await.unwrap();
-        deciding::decide(there, &voice, &question, Meaning::Menu(Reply::Deny)).await.unwrap()
+        deciding::decide(there, &voice, &question, Meaning::Menu(Reply::Deny(None))).await.unwrap()
     };
     // Whichever is started first has a head start: they take turns.
     let heard = if n.is_multiple_of(2) {

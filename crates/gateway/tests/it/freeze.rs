@@ -45,7 +45,7 @@ async fn a_freeze_of_one_agent_or_service_leaves_the_others_alone() {
 
 /// Many writes of one service are due, then one of another.
 async fn a_queue_and_one_behind_it() -> House {
-    let config = "batch: {services: {filesystem: off}}\nholds: {delays: {\"filesystem.*\": 30s, \"state.*\": 40s}}\n";
+    let config = "batch: {services: {filesystem: off}}\nrelease: {paces: {filesystem: 50/s}}\nholds: {delays: {\"filesystem.*\": 30s, \"state.*\": 40s}}\n";
     let house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
     for n in 0..200 {
         house.call("filesystem.write", json!({"path": house.path(&format!("f{n}")), "content": "x"})).await.unwrap();

@@ -339,8 +339,13 @@ impl<G: Ground> HouseOn<G> {
 
     /// The agent makes a call in its own words.
     pub async fn wish(&self, wish: Value) -> Result<Answer, No> {
+        self.wish_as(&self.agent_key, wish).await
+    }
+
+    /// Whoever has this key makes a call in its own words.
+    pub async fn wish_as(&self, key: &str, wish: Value) -> Result<Answer, No> {
         let wish: Wish = serde_json::from_value(wish).unwrap();
-        let visitor = visitor(&self.gw, &self.agent_key)?;
+        let visitor = visitor(&self.gw, key)?;
         let request = RequestId::from_bits(self.world.ids.mint());
         corridor::walk(&self.gw, Knock { visitor, door: "test", request, session: None, wish }).await
     }
@@ -354,12 +359,18 @@ impl<G: Ground> HouseOn<G> {
         let mut all = 0;
         loop {
             let started = release.step(&self.gw).await.unwrap();
-            release.finish().await;
-            all += started;
-            if started == 0 {
+            let claimed = release.finish().await;
+            all += claimed;
+            if started == 0 || claimed == 0 {
                 return all;
             }
         }
+    }
+
+    /// One step of the release loop. What it starts is not waited for. Gives how many writes were started.
+    pub async fn step(&mut self) -> usize {
+        self.gw.awake(self.gw.clock.since_boot());
+        self.release.as_mut().unwrap().step(&self.gw).await.unwrap()
     }
 
     /// Time passes, and the machine is asleep meanwhile.

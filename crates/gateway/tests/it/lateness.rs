@@ -108,9 +108,16 @@ async fn after_a_sleep_writes_leave_one_by_one() {
     }
     // Due just as the machine wakes: on time, and still not all at once.
     house.sleep(Span::from_secs(31));
+    assert_eq!(house.gw.slow_start(), None);
     assert_eq!(house.let_go().await, 1);
     house.pass(Span::from_secs(1));
     assert_eq!(house.let_go().await, 1);
+    // Whoever wonders why the third one waits is told.
+    assert_eq!(house.gw.slow_start(), Some(1));
+    for (passed, speed) in [(30, Some(2)), (60, Some(8)), (90, None)] {
+        house.pass(Span::from_secs(passed));
+        assert_eq!(house.gw.slow_start(), speed);
+    }
 }
 
 #[tokio::test]

@@ -20,36 +20,41 @@ pub(crate) async fn server() -> (u16, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
     let shared = Arc::clone(&taken);
     let mut serves = JoinSet::new();
     serves.spawn(async move {
+        // Side by side: a connection that somebody keeps must not hold up the next one.
+        let mut each = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
-            let (read, mut write) = stream.into_split();
-            let mut lines = BufReader::new(read).lines();
-            write.write_all(b"220 test\r\n").await.unwrap();
-            let mut mail: Option<String> = None;
-            while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(text) = &mut mail {
-                    if line == "." {
-                        shared.lock().unwrap().push(mail.take().unwrap());
-                        write.write_all(b"250 taken\r\n").await.unwrap();
-                    } else {
-                        text.push_str(&line);
-                        text.push('\n');
+            let shared = Arc::clone(&shared);
+            each.spawn(async move {
+                let (read, mut write) = stream.into_split();
+                let mut lines = BufReader::new(read).lines();
+                write.write_all(b"220 test\r\n").await.unwrap();
+                let mut mail: Option<String> = None;
+                while let Ok(Some(line)) = lines.next_line().await {
+                    if let Some(text) = &mut mail {
+                        if line == "." {
+                            shared.lock().unwrap().push(mail.take().unwrap());
+                            write.write_all(b"250 taken\r\n").await.unwrap();
+                        } else {
+                            text.push_str(&line);
+                            text.push('\n');
+                        }
+                        continue;
                     }
-                    continue;
-                }
-                let answer: &[u8] = match line.get(..4).unwrap_or_default().to_ascii_uppercase().as_str() {
-                    "EHLO" => b"250-test\r\n250 8BITMIME\r\n",
-                    "RCPT" if line.contains("reject@") => b"550 nobody\r\n",
-                    "DATA" => {
-                        mail = Some(String::new());
-                        b"354 go on\r\n"
+                    let answer: &[u8] = match line.get(..4).unwrap_or_default().to_ascii_uppercase().as_str() {
+                        "EHLO" => b"250-test\r\n250 8BITMIME\r\n",
+                        "RCPT" if line.contains("reject@") => b"550 nobody\r\n",
+                        "DATA" => {
+                            mail = Some(String::new());
+                            b"354 go on\r\n"
+                        }
+                        "QUIT" => b"221 bye\r\n",
+                        _ => b"250 fine\r\n",
+                    };
+                    if write.write_all(answer).await.is_err() {
+                        break;
                     }
-                    "QUIT" => b"221 bye\r\n",
-                    _ => b"250 fine\r\n",
-                };
-                if write.write_all(answer).await.is_err() {
-                    break;
                 }
-            }
+            });
         }
     });
     (port, taken, serves)
@@ -68,7 +73,10 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
     let made = ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&wish)).await.json();
     let id = made["approval_id"].as_str().unwrap().to_owned();
     outbox.step(&open.house.gw).await.unwrap();
-    let mails = taken.lock().unwrap().clone();
+    let letters = || -> Vec<String> {
+        taken.lock().unwrap().iter().filter(|mail| !mail.contains("channel.failing")).cloned().collect()
+    };
+    let mails = letters();
     assert_eq!(mails.len(), 1, "one address does not exist, and is not tried for ever: {mails:?}");
     let mail = mails[0].replace("=\n", "");
     let subject = mail.lines().find(|line| line.starts_with("Subject: ")).unwrap();
@@ -80,7 +88,7 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
     assert!(!mail.contains("href"), "a scanner has nothing to open");
     assert!(mail.contains("&lt;b&gt;command"), "{mail}");
     outbox.step(&open.house.gw).await.unwrap();
-    assert_eq!(taken.lock().unwrap().len(), 1, "asked once");
+    assert_eq!(letters().len(), 1, "asked once");
     // The letter has its token in subject and text; a quoted reply carries it back by itself.
     let token = |mail: &str| {
         let at = mail.find("sgr_").expect("a token");
@@ -94,7 +102,7 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
     let other = json!({"session_id": "s", "action_type": "exec_cmd", "title": "Other", "preview": "other"});
     ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&other)).await;
     outbox.step(&open.house.gw).await.unwrap();
-    let strange = token(&taken.lock().unwrap()[1].replace("=\n", ""));
+    let strange = token(&letters()[1].replace("=\n", ""));
     assert_ne!(own, strange);
     let reply = async |quoted: &str| {
         let body = format!("1\n\nOn Tue, 5 Nov 2024, gate@example.test wrote:\n> 3  Deny\n> {quoted}");
@@ -109,7 +117,7 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
     let decided = reply(&own).await;
     assert_eq!(decided.json()["status"], "approved", "{decided:?}");
     outbox.step(&open.house.gw).await.unwrap();
-    let mails = taken.lock().unwrap().clone();
+    let mails = letters();
     assert_eq!(mails.len(), 3, "the outcome follows in the same conversation");
     assert!(mails[2].contains("In-Reply-To: <") && mails[2].contains("allowed once by ana"), "{}", mails[2]);
     assert!(!mails[2].contains("sgr_"), "what comes after the letter has no token");

@@ -120,7 +120,7 @@ async fn several_writes_to_one_file_are_taken_back_newest_first_in_one_plan() {
     assert_eq!(order, expected);
     let lone = rollback::plan(&house.gw, &holds[..2]).await.unwrap();
     assert!(lone.iter().all(|step| step.code == Some("rollback.conflict")), "without the newest: {lone:?}");
-    let (_, made) = rollback::take_all_back(&house.gw, &holds, &ana()).await.unwrap();
+    let (_, made) = rollback::take_all_back(&house.gw, &only(&holds), &ana()).await.unwrap();
     house.pass(Span::from_secs(6));
     house.let_go().await;
     assert_eq!(words(&house, &made).await, ["done", "done", "done"]);
@@ -134,7 +134,7 @@ async fn a_chain_whose_newest_link_was_worked_on_is_left_alone() {
     let path = house.path("a");
     let all = ["one", "two"].map(|text| json!({"path": path, "content": text})).to_vec();
     let holds = done(&mut house, "filesystem.write", all).await;
-    let (_, made) = rollback::take_all_back(&house.gw, &holds, &ana()).await.unwrap();
+    let (_, made) = rollback::take_all_back(&house.gw, &only(&holds), &ana()).await.unwrap();
     assert_eq!(made.len(), 2);
     std::fs::write(house.work().join("a"), "somebody's work").unwrap();
     house.pass(Span::from_secs(6));
@@ -148,7 +148,7 @@ async fn several_writes_of_one_key_are_taken_back_in_one_plan() {
     let mut house = House::new(Plan::default()).await;
     let all = [1, 2, 3].map(|value| json!({"key": "plan", "value": value})).to_vec();
     let holds = done(&mut house, "state.persistent.set", all).await;
-    let (steps, made) = rollback::take_all_back(&house.gw, &holds, &ana()).await.unwrap();
+    let (steps, made) = rollback::take_all_back(&house.gw, &only(&holds), &ana()).await.unwrap();
     assert!(steps.iter().all(|step| step.possible), "{steps:?}");
     house.pass(Span::from_secs(6));
     house.let_go().await;
@@ -174,4 +174,9 @@ async fn what_was_left_in_the_trash_is_swept_once_it_cannot_be_undone() {
     assert!(trash.exists());
     sluice_gateway::loops::keep::sweep(&house.gw).await.unwrap();
     assert!(!trash.exists());
+}
+
+/// Held writes and nothing else.
+fn only(holds: &[sluice_core::hold::Hold]) -> rollback::ChosenWrites {
+    rollback::ChosenWrites { holds: holds.to_vec(), ..rollback::ChosenWrites::default() }
 }

@@ -296,6 +296,26 @@ async fn a_record_that_cannot_be_signed_any_more_freezes_a_running_gateway() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_that_could_not_be_kept_is_kept_later() {
+    let house = House::new(plan()).await;
+    held(&house, "a").await;
+    keep::checkpoint(&house.gw, 1).await.unwrap();
+    let log = house.gw.store.node().clone();
+    let signed = house.gw.store.last_checkpoint(log.clone()).await.unwrap().unwrap();
+    // As a disk leaves it that was full between signing and keeping: the signer knows of it, the database does not.
+    let database = house.folder.path().join("data/sluice.db");
+    let forget = "DELETE FROM audit_nodes; DELETE FROM checkpoints";
+    rusqlite::Connection::open(&database).unwrap().execute_batch(forget).unwrap();
+    held(&house, "b").await;
+    assert!(keep::checkpoint(&house.gw, 1).await.unwrap());
+    assert!(!house.gw.recovery.is_suspected(), "a full disk is not a restore");
+    let kept = house.gw.store.last_checkpoint(log.clone()).await.unwrap().unwrap();
+    assert_eq!((kept.size, kept.note.to_string()), (signed.size, signed.note.to_string()), "the very same note");
+    assert!(keep::checkpoint(&house.gw, 1).await.unwrap());
+    assert!(house.gw.store.last_checkpoint(log).await.unwrap().unwrap().size > signed.size);
+}
+
+#[tokio::test]
 async fn a_database_that_goes_back_under_a_running_gateway_stops_the_next_effect() {
     let mut house = House::new(plan()).await;
     held(&house, "a").await;
@@ -349,4 +369,68 @@ async fn a_database_of_an_earlier_release_is_adopted_and_a_new_data_folder_begin
     assert!(!house.gw.recovery.is_suspected());
     assert!(house.folder.path().join(format!("data.state/state.json.{old}")).exists());
     assert!(house.record().await.contains(&"recovery.replaced".to_owned()));
+}
+
+/// A failover to a standby that was behind, while the gateway runs.
+#[tokio::test]
+async fn a_server_that_went_back_is_noticed_on_reconnect_and_nothing_is_sent_afterwards() {
+    let mut house = HouseOn::<OnServer>::new(plan()).await;
+    let Some(database) = house.database() else { return };
+    let (sent, cancelled) = (held(&house, "sent").await, held(&house, "cancelled").await);
+    database.keep_copy();
+    house.gw.store.cancel(cancelled, ana()).await.unwrap();
+    house.pass(Span::from_secs(31));
+    assert_eq!(house.let_go().await, 1);
+    fs::remove_file(house.work().join("sent")).unwrap();
+    let lost = held(&house, "lost").await;
+    house.database().unwrap().fail_over();
+
+    // Before anybody has looked: no call is taken, no write is claimed, nothing is stopped in vain.
+    let no = house.call("filesystem.write", json!({"path": house.path("new"), "content": "x"})).await.unwrap_err();
+    assert_eq!(no.refusal.code(), Code::StoreUnavailable);
+    assert!(house.gw.store.missing_ground().is_some());
+    assert!(house.gw.store.due(house.gw.now(), 9).await.is_err());
+
+    recovery::step(&house.gw).await;
+    assert_frozen(&mut house, "recovery.log_behind").await;
+    for id in [sent, cancelled] {
+        let state = house.gw.store.hold(id).await.unwrap().unwrap().state;
+        assert_eq!(state, HoldState::Stale { why: Staleness::Restored }, "it is in what is left, and was open there");
+    }
+    assert_eq!(house.gw.store.hold(lost).await.unwrap(), None);
+    for name in ["sent", "cancelled", "lost", "new"] {
+        assert!(!house.work().join(name).exists(), "{name} left");
+    }
+
+    // Also across a start; and a person's decision lets it go on.
+    let house = house.restart(Span::from_secs(1)).await;
+    assert!(house.gw.recovery.is_suspected());
+    decide(&house.gw, RecoveryDecision::RestoredFromBackup, ana()).await.unwrap();
+    let mut house = house.restart(Span::from_secs(1)).await;
+    assert!(!house.gw.recovery.is_suspected());
+    held(&house, "after").await;
+    house.pass(Span::from_secs(31));
+    assert_eq!(house.let_go().await, 1);
+    assert!(house.work().join("after").exists() && !house.work().join("sent").exists());
+}
+
+#[tokio::test]
+async fn connections_that_are_cut_come_back_without_a_person() {
+    let mut house = HouseOn::<OnServer>::new(plan()).await;
+    if house.database().is_none() {
+        return;
+    }
+    for name in ["a", "b", "c"] {
+        held(&house, name).await;
+        house.database().unwrap().cut();
+        recovery::step(&house.gw).await;
+    }
+    house.pass(Span::from_secs(31));
+    house.database().unwrap().cut();
+    assert_eq!(house.let_go().await, 3);
+    recovery::step(&house.gw).await;
+    assert!(!house.gw.recovery.is_suspected());
+    for name in ["a", "b", "c"] {
+        assert!(house.work().join(name).exists(), "{name}");
+    }
 }

@@ -11,6 +11,7 @@ use sluice_core::{Entropy as _, NodeName, Span};
 use sluice_gateway::loops::keep;
 use sluice_gateway::recovery::{self, start};
 use sluice_store::{AlertFilter, Scope, Severity, Store};
+use sluice_testkit::depth::repetitions;
 use sluice_testkit::ids::SeededEntropy;
 
 use super::house::House;
@@ -18,7 +19,8 @@ use super::recovery::{copy, cut_crudely, cut_history, held, plan};
 
 /// Lives of the gateway; after each, everything is copied.
 const LIVES: u64 = 10;
-const CASES: u64 = 1_000;
+/// Cases: a slice in every run, the whole count in a nightly one.
+const CASES: [u64; 2] = [1_000, 20_000];
 
 /// Small random numbers.
 struct Dice(SeededEntropy);
@@ -95,7 +97,7 @@ async fn a_thousand_restores_and_cuts_send_nothing_and_are_all_named() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     let (mut suspected, mut whole, mut all_back) = (0, 0, 0);
-    for case in 0..CASES {
+    for case in 0..repetitions(CASES[0], CASES[1]) {
         let db = if dice.below(3) == 0 { LIVES - 1 } else { dice.below(LIVES) };
         let size = size_of(&of(db));
         let cut = match dice.below(4) {

@@ -146,7 +146,7 @@ async fn a_check_never_executes_what_it_allows() {
     assert_eq!(house.let_go().await, 1);
     let row = house.gw.store.hold(hold).await.unwrap().unwrap();
     let told = sluice_gateway::rooms::answer::tell(&house.gw.store, call, &row).await.unwrap();
-    assert_eq!(told, Answer::Allowed { call });
+    assert_eq!(told, Answer::Allowed { call, estimate: None });
     assert!(house.work().join("precious").exists(), "the caller carries it out, not we");
 }
 

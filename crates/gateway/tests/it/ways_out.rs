@@ -5,7 +5,7 @@ use sluice_core::Span;
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
 use sluice_gateway::corridor::Answer;
-use sluice_gateway::egress::{EgressNo, Request};
+use sluice_gateway::egress::Request;
 use sluice_gateway::vault::{NewValue, Scope, Secret};
 use sluice_store::AlertFilter;
 
@@ -138,10 +138,8 @@ async fn agents_see_names_of_secrets_and_can_ask_for_new_ones() {
     );
     let no = house.call("secrets.rotate_request", json!({"secret_name": "none"})).await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::VaultUnknown);
-    assert_eq!(
-        house.call("secrets.use", json!({"secret_name": "crm", "capability": "x.y"})).await.unwrap_err().refusal.code(),
-        Code::GatewayUnsupported
-    );
+    let no = house.call("secrets.use", json!({"secret_name": "crm", "capability": "x.y"})).await.unwrap_err();
+    assert_eq!(no.refusal.code(), Code::SchemaUnknownCapability, "a secret is used by the call that names it");
 }
 
 #[tokio::test]
@@ -190,7 +188,7 @@ async fn limits_hold_across_a_restart() {
 }
 
 #[tokio::test]
-async fn three_refusals_pause_a_connection_until_a_read_gets_through() {
+async fn three_refusals_pause_a_connection_until_one_request_gets_through() {
     let upstream = Upstream::answering(|_, nth| match nth {
         0..3 => answer("429 Too Many Requests", "", ""),
         3 => answer("429 Too Many Requests", "retry-after: 300\r\n", ""),
@@ -214,9 +212,9 @@ async fn three_refusals_pause_a_connection_until_a_read_gets_through() {
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker, "a restart opens nothing");
     // 30 s and at most a fifth more.
     out.clock.advance(Span::from_secs(36));
-    let no = go(&out, http::Method::POST).await.unwrap_err();
-    assert!(matches!(no, EgressNo::Stopped { stop: sluice_core::throttle::Stop::OnlyARead, .. }), "{no:?}");
-    assert_eq!(go(&out, http::Method::GET).await.unwrap().status, 429);
+    // Where there are only writes, one of them tries: a service that answers 429 has not applied it.
+    assert_eq!(go(&out, http::Method::POST).await.unwrap().status, 429);
+    assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker, "one request, no more");
     // 60 s by itself; the service wants 300.
     out.clock.advance(Span::from_secs(250));
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker);
@@ -242,4 +240,58 @@ async fn a_burnt_out_connection_waits_for_a_person() {
     house.gw.egress.reset(&named("web"), ana()).await.unwrap();
     let (state, _) = through(&mut house, "network.http_request", json!({"url": upstream.url("/9")})).await;
     assert_eq!(state, "done");
+}
+
+/// Hour and burn count requests that were made: whatever the limits are and however requests are spread over time, as many
+/// pass as the narrowest limit allows, not one fewer and not one more.
+#[tokio::test]
+async fn hour_and_burn_refuse_neither_before_nor_after_their_number_of_real_requests() {
+    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let url = upstream.url("/");
+    // Per minute, per hour, burn, and how many seconds pass between requests.
+    for (per_minute, per_hour, burn, gap) in [
+        (Some(640), None, Some(40), 2),
+        (Some(640), Some(30), None, 2),
+        (None, Some(25), Some(40), 0),
+        (Some(3200), Some(50), Some(45), 1),
+        (Some(33), None, Some(35), 3),
+    ] {
+        let out = Out::new().await;
+        let mut connection = wide(&upstream);
+        connection.limits = sluice_core::throttle::Limits { per_minute, per_hour, burn };
+        out.egress.open(connection.clone());
+        let before = upstream.heard().len();
+        let mut out = Some(out);
+        for n in 0..60 {
+            let now = out.take().unwrap();
+            // Once in between the gateway dies.
+            let now = if n == 11 { now.restart(Span::from_secs(1)).await } else { now };
+            drop(now.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await);
+            now.clock.advance(Span::from_secs(gap));
+            out = Some(now);
+        }
+        let real = u32::try_from(upstream.heard().len() - before).unwrap();
+        let expected = per_hour.unwrap_or(u32::MAX).min(burn.unwrap_or(u32::MAX));
+        assert_eq!(real, expected, "{per_minute:?} {per_hour:?} {burn:?}");
+        let states = out.unwrap().egress.states().await.unwrap();
+        assert_eq!((states[0].used.hour, states[0].used.burned), (u64::from(real), u64::from(real)));
+    }
+}
+
+/// Where neither is limited, leave is taken ahead; what was not used of it is not shown as used.
+#[tokio::test]
+async fn leave_taken_ahead_is_not_counted_as_requests() {
+    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let out = Out::new().await;
+    let mut connection = wide(&upstream);
+    connection.limits = sluice_core::throttle::Limits { per_minute: Some(640), per_hour: None, burn: None };
+    out.egress.open(connection.clone());
+    for _ in 0..5 {
+        let request = Request::get(&upstream.url("/"));
+        out.egress.request(&connection, "network.http_request", ana(), request).await.unwrap();
+        out.clock.advance(Span::from_secs(2));
+    }
+    let states = out.egress.states().await.unwrap();
+    // The leave of the last one is still out.
+    assert!((5..=24).contains(&states[0].used.burned), "{states:?}");
 }

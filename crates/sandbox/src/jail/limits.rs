@@ -63,7 +63,7 @@ pub(crate) fn set_wide(terms: &stranger::Terms) -> rustix::io::Result<String> {
         (Resource::Memlock, 64 << 10),
         (Resource::Msgqueue, 0),
     ];
-    if let stranger::Profile::Job { cpu_seconds } = terms.profile {
+    if let stranger::Profile::Job { cpu_seconds } | stranger::Profile::Tool { cpu_seconds } = terms.profile {
         limits.push((Resource::Cpu, cpu_seconds.max(1)));
     }
     // Counted per user, and so only among its own where it has a namespace of users.

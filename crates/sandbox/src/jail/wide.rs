@@ -14,7 +14,7 @@ use seccompiler::{
     apply_filter, sock_filter,
 };
 
-use crate::stranger::{Profile, Terms};
+use crate::stranger::{PinnedFolder, Profile, Terms};
 
 /// What every kernel with Landlock refuses; without these there is no layer.
 const LEAST: ABI = ABI::V1;
@@ -58,6 +58,14 @@ const LOOKED_UP: [&str; 30] = [
 /// What even a program that does one job has to look up: where its libraries are, and which zone the clock is in.
 const LOADED_BY: [&str; 5] =
     ["/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld-musl-x86_64.path", "/etc/localtime"];
+/// What the kernel executes to load a program that is not linked statically.
+const LOADERS: [&str; 5] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-linux-armhf.so.3",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
 const DEVICES_READ: [&str; 2] = ["/dev/urandom", "/dev/random"];
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
@@ -109,17 +117,23 @@ pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
         .scope(Scope::from_all(MOST))?;
     let looked_up: &[&str] = match terms.profile {
         Profile::Server => &LOOKED_UP,
-        Profile::Job { .. } => &LOADED_BY,
+        Profile::Job { .. } | Profile::Tool { .. } => &LOADED_BY,
+    };
+    let (installed, loaders): (_, &[&str]) = match terms.profile {
+        Profile::Server | Profile::Job { .. } => (running(), &[]),
+        Profile::Tool { .. } => (reading(), &LOADERS),
     };
     let mut created = ruleset
         .create()?
-        .add_rules(path_beneath_rules(PROGRAMS, running()))?
+        .add_rules(path_beneath_rules(PROGRAMS, installed))?
+        .add_rules(path_beneath_rules(loaders, AccessFs::ReadFile | AccessFs::Execute))?
         .add_rules(path_beneath_rules(looked_up, reading()))?
         .add_rules(path_beneath_rules(DEVICES_READ, reading()))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
     let named = terms.read.iter().chain([&terms.program]).map(|path| (path, running()));
-    for (path, access) in named.chain(terms.write.iter().map(|path| (path, changing()))) {
-        created = created.add_rule(beneath(path, access)?)?;
+    let looked_at = terms.look.iter().map(|path| (path, reading()));
+    for (path, access) in named.chain(looked_at).chain(terms.write.iter().map(|path| (path, changing()))) {
+        created = created.add_rule(beneath(path, access, &terms.pinned)?)?;
     }
     if let Some(port) = terms.network.port() {
         created = created.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
@@ -132,10 +146,17 @@ pub(crate) fn files(terms: &Terms) -> Result<String, WideError> {
     Ok(format!("{} folders to read, {} to change, {port}", terms.read.len(), terms.write.len()))
 }
 
-fn beneath(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, WideError> {
+fn beneath(path: &Path, access: BitFlags<AccessFs>, pinned: &[PinnedFolder]) -> Result<PathBeneath<PathFd>, WideError> {
     let refused = |why: String| WideError::Path(path.display().to_string(), why);
     let is_folder = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.is_dir();
     let opened = PathFd::new(path).map_err(|error| refused(error.to_string()))?;
+    // SECURITY: names can be swapped between the check and here; what was opened is what the rule is about.
+    if let Some(pin) = pinned.iter().find(|pin| pin.path == path) {
+        let found = rustix::fs::fstat(&opened).map_err(|error| refused(error.to_string()))?;
+        if (found.st_dev, found.st_ino) != (pin.device, pin.inode) {
+            return Err(refused("it is another folder than the one that was checked".to_owned()));
+        }
+    }
     let access = if is_folder { access } else { access & AccessFs::from_file(MOST) };
     Ok(PathBeneath::new(opened, access))
 }
@@ -215,7 +236,7 @@ pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, Wide
     let broken = |error: &dyn std::fmt::Display| WideError::Filter(error.to_string());
     let errno = |errno: i32| u32::try_from(errno).map(SeccompAction::Errno).map_err(|error| broken(&error));
     let forbidden = match profile {
-        Profile::Server => errno(libc::EPERM)?,
+        Profile::Server | Profile::Tool { .. } => errno(libc::EPERM)?,
         Profile::Job { .. } => SeccompAction::KillProcess,
     };
     #[cfg(target_arch = "x86_64")]
@@ -228,7 +249,7 @@ pub(crate) fn calls(with_network: bool, profile: Profile) -> Result<String, Wide
     }
     let sockets = if with_network { "TCP only" } else { "no sockets" };
     let processes = match profile {
-        Profile::Server => "",
+        Profile::Server | Profile::Tool { .. } => "",
         Profile::Job { .. } => ", one process, death for any of them",
     };
     Ok(format!("{} calls refused, {sockets}{processes}", NEVER.len() + ABSENT.len()))

@@ -19,7 +19,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::life::Life;
+use sluice_core::Span;
+
+use super::life::{Exit, Life};
 use super::{Cancel, End, Host, NotStarted, Spawner, Task, start, watch};
 use crate::layers::{LayerName, Layers};
 use crate::protocol::{Job, Malformed, ToWorker};
@@ -192,14 +194,93 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let Some(life) = self.life.take() else { return };
+impl Stranger {
+    /// Waits until it ends by itself or is cancelled, and tells how it ended. What it started ends with it.
+    #[must_use]
+    pub fn ended(mut self, cancel: &Cancel) -> (ProgramExit, Span) {
+        (self.input, self.output, self.error, self.listener) = (None, None, None, None);
+        let Some(life) = self.life.take() else { return (ProgramExit::Unknown, Span::ZERO) };
+        let process = life.as_fd();
+        loop {
+            let mut watched = [PollFd::new(&process, PollFlags::IN), PollFd::new(&cancel.0, PollFlags::IN)];
+            match poll(&mut watched, None) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        self.end(life)
+    }
+
+    /// A handle that sends signals to the program while another thread waits for its end.
+    ///
+    /// # Errors
+    /// The system gives no further descriptor.
+    pub fn signals(&self) -> io::Result<ProgramSignals> {
+        let life = self.life.as_ref().ok_or_else(|| io::Error::other("the program has ended"))?;
+        life.as_fd().try_clone_to_owned().map(ProgramSignals)
+    }
+
+    fn end(&self, life: Life) -> (ProgramExit, Span) {
         life.kill();
         // Its number is its own until it is reaped, and it leads the group it made for itself.
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _gone = kill_process_group(pid, Signal::KILL);
         }
-        life.bury();
+        let (exit, processor) = life.bury();
+        let exit = match exit {
+            Exit::Code(code) => ProgramExit::Code(code),
+            Exit::Signal(signal) => ProgramExit::Signal(signal),
+            Exit::Unknown => ProgramExit::Unknown,
+        };
+        (exit, processor)
+    }
+}
+
+/// How a program of others ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramExit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// The signals that a program can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramSignal {
+    /// `SIGHUP`.
+    Hangup,
+    /// `SIGINT`.
+    Interrupt,
+    /// `SIGTERM`.
+    Terminate,
+    /// `SIGKILL`.
+    Kill,
+}
+
+/// Sends signals to one program. After its end they reach nobody.
+#[derive(Debug)]
+pub struct ProgramSignals(OwnedFd);
+
+impl ProgramSignals {
+    /// Sends a signal. Whether there was still a program to get it.
+    pub fn send(&self, signal: ProgramSignal) -> bool {
+        let signal = match signal {
+            ProgramSignal::Hangup => Signal::HUP,
+            ProgramSignal::Interrupt => Signal::INT,
+            ProgramSignal::Terminate => Signal::TERM,
+            ProgramSignal::Kill => Signal::KILL,
+        };
+        rustix::process::pidfd_send_signal(&self.0, signal).is_ok()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        if let Some(life) = self.life.take() {
+            self.end(life);
+        }
     }
 }

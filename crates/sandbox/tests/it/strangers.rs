@@ -6,10 +6,10 @@ use std::path::Path;
 use sluice_core::Span;
 use sluice_core::crash::Cause;
 use sluice_sandbox::Mode;
-use sluice_sandbox::parent::stranger::Stranger;
+use sluice_sandbox::parent::stranger::{ProgramExit, ProgramSignal, Stranger};
 use sluice_sandbox::parent::{Alone, Cancel, End, Limits, Namespaces, Task};
 use sluice_sandbox::protocol::Job;
-use sluice_sandbox::stranger::{Network, Profile, Terms};
+use sluice_sandbox::stranger::{Network, PinnedFolder, Profile, Terms};
 
 use crate::house::House;
 
@@ -22,6 +22,8 @@ pub fn terms(script: &str, folder: &Path) -> Terms {
         environment: vec![("GIVEN".into(), "yes".into()), ("PATH".into(), "/usr/bin:/bin".into())],
         folder: folder.to_path_buf(),
         read: Vec::new(),
+        look: Vec::new(),
+        pinned: Vec::new(),
         write: vec![folder.to_path_buf()],
         network: Network::None,
         memory: 512 << 20,
@@ -144,5 +146,66 @@ fn one_that_does_a_job_may_start_nothing_and_is_named_for_what_it_tried() {
             let End::Crashed(crash) = end else { panic!("{script}: {end:?}") };
             assert_eq!(crash.cause, wanted, "{script} {namespaces:?}");
         }
+    }
+}
+
+#[test]
+fn a_tool_executes_nothing_but_itself_and_what_was_named_for_it() {
+    for namespaces in BOTH {
+        let (house, own, other) = (House::new(namespaces), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::copy("/bin/true", own.path().join("mine")).unwrap();
+        std::fs::copy("/bin/true", other.path().join("named")).unwrap();
+        std::fs::copy("/bin/true", other.path().join("seen")).unwrap();
+        let script = format!(
+            "{0}/named && echo named ran\n./mine && echo mine ran\n/bin/true && echo system ran\necho x > kept && echo wrote\n\
+             read line < {1}/words && echo $line\necho x > {1}/words || echo only read\n{1}/look && echo look ran",
+            other.path().display(),
+            other.path().join("look").display()
+        );
+        let look = other.path().join("look");
+        std::fs::create_dir(&look).unwrap();
+        std::fs::write(look.join("words"), "words\n").unwrap();
+        std::fs::copy("/bin/true", look.join("look")).unwrap();
+        let terms = Terms {
+            profile: Profile::Tool { cpu_seconds: 10 },
+            read: vec![other.path().join("named")],
+            look: vec![look],
+            ..terms(&script, own.path())
+        };
+        assert_eq!(said(&house, terms), "named ran\nwrote\nwords\nonly read\n", "{namespaces:?}");
+    }
+}
+
+#[test]
+fn a_folder_that_was_swapped_after_it_was_checked_is_not_opened() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (house, own, other) = (House::new(Namespaces::Off), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |path: &Path| {
+        let found = std::fs::metadata(path).unwrap();
+        PinnedFolder { path: own.path().to_path_buf(), device: found.dev(), inode: found.ino() }
+    };
+    let right = Terms { pinned: vec![at(own.path())], ..terms("echo up", own.path()) };
+    assert_eq!(said(&house, right), "up\n");
+    let wrong = Terms { pinned: vec![at(other.path())], ..terms("echo up", own.path()) };
+    let why = house.spawner.stranger(wrong).unwrap_err().to_string();
+    assert!(why.contains("another folder than the one that was checked"), "{why}");
+}
+
+#[test]
+fn how_a_program_ended_is_told_and_signals_reach_it() {
+    for namespaces in BOTH {
+        let (house, folder) = (House::new(namespaces), tempfile::tempdir().unwrap());
+        let cancel = Cancel::new().unwrap();
+        let ended = house.spawner.stranger(terms("exit 3", folder.path())).unwrap().ended(&cancel);
+        assert_eq!(ended.0, ProgramExit::Code(3));
+        let script = "trap 'echo bye; exit 4' TERM; echo up; while :; do read line || :; done";
+        let mut stranger = house.spawner.stranger(terms(script, folder.path())).unwrap();
+        let mut output = std::fs::File::from(stranger.output.take().unwrap());
+        let mut word = [0; 3];
+        output.read_exact(&mut word).unwrap();
+        let signals = stranger.signals().unwrap();
+        assert!(signals.send(ProgramSignal::Terminate));
+        assert_eq!(stranger.ended(&cancel).0, ProgramExit::Code(4));
+        assert!(!signals.send(ProgramSignal::Kill), "nobody is there any more");
     }
 }

@@ -46,6 +46,12 @@ impl Whose {
         }
     }
 
+    /// Whether a variable names such a credential.
+    pub(crate) fn is_given(self) -> Result<bool, Failure> {
+        let (direct, file) = self.variables();
+        Ok(variable(direct)?.is_some() || variable(file)?.is_some())
+    }
+
     const fn kind(self) -> KindWord {
         match self {
             Self::Operator => KindWord::Operator,
@@ -126,6 +132,9 @@ fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(super::CONNECT)
+        // A person may think for minutes between two requests. A connection that the gateway closed meanwhile looks open
+        // until something is sent over it, and then nobody knows whether that arrived: no connection is used twice.
+        .pool_max_idle_per_host(0)
         .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")));
     let tls = config.and_then(|config| config.tls.as_ref());
     // The gateway's own certificate is to be trusted, whoever signed it; so is an authority that was named.

@@ -1,6 +1,8 @@
 //! `sluice audit`: show the record, export it, and verify it with nothing but files.
 
 mod against;
+mod exporting;
+mod search;
 mod source;
 
 use std::fs::File;
@@ -10,7 +12,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use sluice_core::NodeName;
 use sluice_core::audit::checkpoint::origin;
-use sluice_core::audit::export::{CHECKPOINTS, LOG};
 use sluice_core::audit::key::VerifierKey;
 use sluice_core::audit::note::Note;
 use sluice_core::audit::prove::Proof;
@@ -20,7 +21,7 @@ use sluice_core::audit::{Entry, Head, Sealed};
 use self::against::Anchors;
 use self::source::{Log, Source};
 use crate::client::Reach;
-use crate::export::{ExportFiles, Writer};
+use crate::export::ExportFiles;
 use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
 use crate::visible::line;
@@ -46,7 +47,7 @@ enum Verb {
     /// Print the public key a log is checked with
     Key(Key),
     /// Write a log out as three plain files that verify anywhere
-    Export(ExportTo),
+    Export(exporting::ExportTo),
     /// Write the proof that one entry was signed: a small file that verifies without the rest
     Prove(Prove),
 }
@@ -216,14 +217,34 @@ fn verify_proof(file: &Path, trust: &Trust, json: bool, screen: &Screen) -> Resu
 /// Walks the chain of every log, past the checkpoints that were kept elsewhere.
 fn verify_record(source: &Source, trust: &Trust, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     let (mut shown, mut compared, mut names) = (Vec::new(), 0, Vec::new());
-    for Log { name, head, key } in source.logs()? {
+    for Log { name, head, key, is_own } in source.logs()? {
         let named = trust.key.as_ref().filter(|named| named.name() == origin(&name));
-        let mut anchors = Anchors::new(&name, &trust.anchors, named.or(key.as_ref()))?;
-        let size = walk(source, &name, head, &mut anchors)?;
+        let key = named.or(key.as_ref());
+        let mut anchors = Anchors::new(&name, &trust.anchors, key, "a checkpoint kept elsewhere")?;
+        let last = last_checkpoint(source, &name)?.filter(|_| key.is_some());
+        let mut signed = Anchors::new(&name, last.as_slice(), key, "its last checkpoint in the record")?;
+        let size = walk(source, &name, head, &mut [&mut anchors, &mut signed])?;
         compared += anchors.count();
-        shown.push(serde_json::json!({"log": name, "entries": size, "head": head.hash, "anchored": anchors.agreed()}));
+        let from = match (named, key, is_own) {
+            (Some(_), _, _) => "named",
+            (None, Some(_), true) => "this_node",
+            (None, Some(_), false) => "its_node",
+            (None, None, _) => "unknown",
+        };
+        shown.push(serde_json::json!({
+            "log": name, "entries": size, "head": head.hash, "anchored": anchors.agreed(), "signed": signed.agreed(),
+            "key": key.map(ToString::to_string), "key_from": from,
+        }));
         if !json {
             screen.line(format_args!("{name}: {size} entries, each linked to the one before, up to {}", head.hash))?;
+        }
+        if !json && signed.agreed() > 0 {
+            let whose = match from {
+                "named" => "the key you named",
+                "this_node" => "the key of the node that was asked",
+                _ => "the key that its node gave the others",
+            };
+            screen.line(format_args!("{name}: the first {} are signed with {whose}", signed.agreed()))?;
         }
         if !json && anchors.count() > 0 {
             let (agreed, count) = (anchors.agreed(), anchors.count());
@@ -237,7 +258,7 @@ fn verify_record(source: &Source, trust: &Trust, json: bool, screen: &Screen) ->
     if json {
         screen.json(&serde_json::json!({"verified": true, "logs": shown, "compared": compared}))?;
     } else if compared == 0 {
-        screen.note("the chain holds; whether it is the one that was signed says `verify --export` with --key");
+        screen.note("the chain holds; to check it with a key you noted elsewhere: sluice audit export, then verify --export DIR --key FILE");
     } else if trust.key.is_none() {
         screen
             .note("no key was named; the one beside the record was used, which whoever changed the record can change");
@@ -245,7 +266,17 @@ fn verify_record(source: &Source, trust: &Trust, json: bool, screen: &Screen) ->
     Ok(Exit::Ok)
 }
 
-fn walk(source: &Source, log: &NodeName, head: Head, anchors: &mut Anchors) -> Result<u64, Failure> {
+/// The checkpoint of a log in the record that covers most.
+fn last_checkpoint(source: &Source, log: &NodeName) -> Result<Option<Note>, Failure> {
+    let (mut after, mut last) = (0, None);
+    loop {
+        let page = source.checkpoints(log, after)?;
+        let Some((size, note)) = page.into_iter().last() else { return Ok(last) };
+        (after, last) = (size, Some(note));
+    }
+}
+
+fn walk(source: &Source, log: &NodeName, head: Head, anchors: &mut [&mut Anchors]) -> Result<u64, Failure> {
     let broken = |seq: u64, why: &str| {
         Failure::new(Exit::NotVerified, format!("entry #{seq} of {log} does not fit (audit.changed)"))
             .why(why.to_owned())
@@ -265,14 +296,14 @@ fn walk(source: &Source, log: &NodeName, head: Head, anchors: &mut Anchors) -> R
             if hash != entry.hash {
                 return Err(broken(entry.seq, "its hash is not the hash of its content and the entry before"));
             }
-            anchors.push(reached, hash)?;
+            anchors.iter_mut().try_for_each(|anchors| anchors.push(reached, hash))?;
             reached = Head { size: entry.seq + 1, hash };
         }
     }
     if reached != head && reached.size <= head.size {
         return Err(broken(reached.size, "the log ends before its head"));
     }
-    anchors.finish(reached)?;
+    anchors.iter_mut().try_for_each(|anchors| anchors.finish(reached))?;
     Ok(reached.size)
 }
 
@@ -298,7 +329,9 @@ impl Which {
 /// Show entries.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Examples:\n  sluice audit show\n  sluice audit show 42 --json\n  sluice audit show --data ./data"
+    before_help = "Examples:\n  sluice audit show\n  sluice audit show 42 --json\n  sluice audit show --data ./data\n  \
+    sluice audit show --agent clerk --capability 'email.*' --since 2d\n  \
+    sluice audit show --target 18c1f2a9d0e34b57"
 )]
 pub(crate) struct Show {
     /// Only this entry
@@ -308,6 +341,8 @@ pub(crate) struct Show {
     /// How many of the latest entries
     #[arg(long, default_value = "20")]
     last: u32,
+    #[command(flatten)]
+    search: search::Search,
     /// For machines
     #[arg(long)]
     json: bool,
@@ -316,6 +351,12 @@ pub(crate) struct Show {
 impl Show {
     fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
         let screen = &screen.naming("seq");
+        if self.search.is_asked() {
+            if self.seq.is_some() {
+                return Err(Failure::new(Exit::Usage, "an entry is named by its number, or searched for; not both"));
+            }
+            return self.search.run(&source::open(reach, self.which.data.as_deref(), screen)?, self.json, screen);
+        }
         let (source, log) = self.which.open(reach, screen)?;
         let (mut from, end) = match self.seq {
             Some(seq) => (seq, seq.saturating_add(1)),
@@ -364,6 +405,9 @@ impl Key {
             screen.json(&serde_json::json!({"log": log.name, "key": key.to_string()}))?;
         } else {
             screen.line(&key)?;
+            if !log.is_own {
+                screen.note(format_args!("{} is another node's log: {}", log.name, AS_TOLD));
+            }
             screen
                 .note("keep it where whoever runs this gateway cannot change it: it is what exports are checked with");
         }
@@ -371,76 +415,14 @@ impl Key {
     }
 }
 
+/// What a key of another node's log is worth.
+const AS_TOLD: &str =
+    "the key is the one that node gave the others in the database; sluice audit key there says whether it is";
+
 fn no_key(log: &NodeName) -> Failure {
     Failure::new(Exit::NotFound, format!("the public key of {log} is not known here"))
         .why("the node that writes a log has its key")
         .hint("ask that node (sluice audit key), or read `keys/audit.pub` in its data folder")
-}
-
-/// Write a log out as three plain files that verify anywhere.
-#[derive(Debug, Args)]
-#[command(before_help = "Examples:\n  sluice audit export --out ./export\n  \
-    sluice audit export --data ./data --key audit.pub --out ./export")]
-pub(crate) struct ExportTo {
-    #[command(flatten)]
-    which: Which,
-    /// File with the log's public key; otherwise the one the gateway or the data folder names
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
-    /// Where to write; made if it is not there, and must not hold an export already
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// For machines
-    #[arg(long)]
-    json: bool,
-}
-
-impl ExportTo {
-    fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
-        let named = self.key.as_deref().map(read_key).transpose()?;
-        let (source, log) = self.which.open(reach, screen)?;
-        let (log, key) = (log.name.clone(), named.or(log.key).ok_or_else(|| no_key(&log.name))?);
-        if key.name() != origin(&log) {
-            return Err(Failure::new(Exit::Usage, format!("the key is not the key of {log}"))
-                .why(format!("it signs as `{}`", key.name())));
-        }
-        if self.out.join(LOG).exists() || self.out.join(CHECKPOINTS).exists() {
-            return Err(Failure::new(Exit::Conflict, format!("`{}` holds an export already", self.out.display()))
-                .hint("name another folder; exports are evidence and are not overwritten"));
-        }
-        let failed = |error: anyhow::Error| {
-            Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"))
-        };
-        let mut writer = Writer::create(&ExportFiles::in_folder(&self.out).map_err(failed)?).map_err(failed)?;
-        let (mut signed, mut checkpoints) = (0, 0_u64);
-        // The checkpoints first: an entry appended meanwhile is then merely not covered yet.
-        loop {
-            let page = source.checkpoints(&log, signed)?;
-            let Some((size, _)) = page.last() else { break };
-            signed = *size;
-            for (_, note) in &page {
-                writer.checkpoint(note).map_err(failed)?;
-                checkpoints += 1;
-            }
-        }
-        loop {
-            let page = source.entries(&log, writer.size(), u32::MAX)?;
-            if page.is_empty() {
-                break;
-            }
-            page.iter().try_for_each(|entry| writer.entry(entry)).map_err(failed)?;
-        }
-        let size = writer.finish(log.clone(), key).map_err(failed)?;
-        if self.json {
-            screen
-                .json(&serde_json::json!({"log": log, "entries": size, "signed": signed, "checkpoints": checkpoints,
-                "folder": self.out}))?;
-        } else {
-            screen
-                .note(format_args!("wrote {size} entries of {log} to {}, {signed} of them signed", self.out.display()));
-        }
-        Ok(Exit::Ok)
-    }
 }
 
 /// Write the proof that one entry was signed.
@@ -502,7 +484,7 @@ fn read_entry(sealed: &Sealed) -> Result<Entry, Failure> {
     })
 }
 
-fn read_key(path: &Path) -> Result<VerifierKey, Failure> {
+pub(crate) fn read_key(path: &Path) -> Result<VerifierKey, Failure> {
     let text = String::from_utf8_lossy(&read_small(path)?).into_owned();
     text.trim().parse().map_err(|error: sluice_core::audit::key::KeyError| {
         Failure::new(Exit::Usage, format!("`{}` is not a public key ({})", path.display(), error.code()))

@@ -5,6 +5,7 @@ use serde_json::Value;
 use sluice_core::{Clock as _, Span};
 
 use super::holds::Filter;
+use super::policy::counted;
 use crate::client::{Ask, Client, Kind, Reach, entries, shown, text};
 use crate::failure::{Exit, Failure, heard_or_not};
 use crate::screen::Screen;
@@ -154,7 +155,7 @@ pub(super) fn outcome(status: &str) -> Exit {
         "done" | "allowed" => Exit::Ok,
         "blocked" => Exit::Forbidden,
         "denied" | "expired" => Exit::Denied,
-        "held" | "awaiting_approval" | "ready" | "executing" | "preparing" | "armed" => Exit::Pending,
+        "held" | "awaiting_approval" | "ready" | "executing" | "retrying" | "preparing" | "armed" => Exit::Pending,
         _ => Exit::Failed,
     }
 }
@@ -182,6 +183,22 @@ pub(super) fn show(call: &Value, json: bool, screen: &Screen) -> Result<(), Fail
             screen.line(format_args!("{name:<11} {}", visible::value(value)))?;
         }
     }
+    if let Some(read) = call.get("read") {
+        screen.line(format_args!("{:<11} {}", "read", read_words(read)))?;
+        let hashes = [("query hash", "query_hash"), ("answer hash", "result_hash")];
+        for (name, field) in hashes {
+            if let Some(value) = read.get(field) {
+                screen.line(format_args!("{name:<11} {}", visible::value(value)))?;
+            }
+        }
+    }
+    if let Some(retry) = call.get("retry") {
+        let [attempt, of, at] = ["attempt", "of", "next_at"].map(|name| shown(retry, name));
+        screen.line(format_args!("{:<11} {attempt} of {of}, next at {at}", "retry"))?;
+    }
+    if let Some(error) = crate::failing::error(call) {
+        screen.line(format_args!("{:<11} {error}", "last error"))?;
+    }
     if let Some(result) = call.get("result") {
         screen.line("result")?;
         let text = serde_json::to_string_pretty(result).unwrap_or_default();
@@ -190,6 +207,24 @@ pub(super) fn show(call: &Value, json: bool, screen: &Screen) -> Result<(), Fail
         }
     }
     Ok(())
+}
+
+/// What a read gave, on one line: how many objects, which, and how old the copy was.
+pub(super) fn read_words(read: &Value) -> String {
+    let number = |name: &str| read.get(name).and_then(Value::as_u64);
+    let ids: Vec<String> =
+        read.get("ids").and_then(Value::as_array).into_iter().flatten().map(visible::value).collect();
+    let mut words = counted(usize::try_from(number("count").unwrap_or(0)).unwrap_or(usize::MAX), "object");
+    if !ids.is_empty() {
+        words.push_str(&format!(": {}", ids.join(", ")));
+    }
+    if let Some(more) = number("more").filter(|more| *more > 0) {
+        words.push_str(&format!(" and {more} more"));
+    }
+    if let Some(age) = number("age_s") {
+        words.push_str(&format!(" (copy {age} s old)"));
+    }
+    words
 }
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
@@ -219,6 +254,7 @@ mod tests {
             ("expired", Exit::Denied),
             ("held", Exit::Pending),
             ("executing", Exit::Pending),
+            ("retrying", Exit::Pending),
             ("cancelled", Exit::Failed),
             ("in_doubt", Exit::Failed),
             ("something new", Exit::Failed),

@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
 /// Which verbs of which noun take what. A test holds it against the commands there are.
-const TAKEN: [(&str, &[&str], &str); 13] = [
+const TAKEN: [(&str, &[&str], &str); 14] = [
     ("approvals", &["show", "approve", "deny", "session", "always", "wait", "note", "modify", "choose"], "approvals"),
     ("holds", &["show", "cancel", "extend", "send-now", "retry", "discard", "settle"], "holds"),
     ("dead", &["show", "retry", "discard", "edit"], "dead"),
@@ -23,7 +23,7 @@ const TAKEN: [(&str, &[&str], &str); 13] = [
     ("alerts", &["ack"], "alerts"),
     ("allowances", &["revoke"], "allowances"),
     ("findings", &["show", "release"], "findings"),
-    ("sessions", &["show", "clear", "end"], "sessions"),
+    ("sessions", &["show", "task", "clear", "end"], "sessions"),
     ("rollback", &["plan", "apply"], "holds"),
     ("agents", &["show", "pause", "resume", "remove", "observe"], "agents"),
     (
@@ -32,6 +32,7 @@ const TAKEN: [(&str, &[&str], &str); 13] = [
         "connections",
     ),
     ("policy", &["revert"], "policies"),
+    ("channels", &["test"], "channels"),
 ];
 /// What stands after these options, whatever the command.
 const AFTER: [(&str, &str); 2] = [("--agent", "agents"), ("--service", "services")];
@@ -137,7 +138,7 @@ pub(crate) struct Complete {
     #[command(flatten)]
     reach: Reach,
     /// Of what: approvals, holds, dead, calls, keys, alerts, allowances, findings, sessions, agents, services,
-    /// connections, policies
+    /// connections, policies, channels
     kind: String,
     /// What was typed so far
     #[arg(default_value = "")]
@@ -162,6 +163,7 @@ impl Complete {
         };
         let mut names = match self.kind.as_str() {
             "agents" => field(&client.whole("/v1/agents")?, "name"),
+            "channels" => field(&client.whole("/v1/channels")?, "name"),
             "connections" => field(&client.whole("/v1/services")?, "name"),
             "services" => {
                 let mut names = field(&client.whole("/v1/services").unwrap_or_default(), "name");
@@ -187,7 +189,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     /// Commands whose first word is a new name, or names something only this machine knows.
-    const NEW: [&str; 14] = [
+    const NEW: [&str; 15] = [
         "agents add",
         "services connect",
         "secrets show",
@@ -199,6 +201,7 @@ mod tests {
         "policy templates",
         "mounts add",
         "proxies",
+        "capabilities",
         "mounts",
         "audit",
         "help",

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use sluice_core::policy::Fault;
 use sluice_gateway::config::{schema, word};
 
+use super::policy;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::settings::Which;
@@ -108,7 +110,13 @@ impl Check {
             return Ok(if faults.is_empty() { Exit::Ok } else { Exit::Failed });
         }
         let name = settings.name();
-        settings.or_fail(screen)?;
+        let (config, _) = settings.or_fail(screen)?;
+        // Files beside it that do nothing are said to do nothing.
+        let agents = policy::known_agents(&config);
+        if let Ok(Ok(loaded)) = policy::load_for(&config.policies, agents.as_deref()) {
+            let is_idle = |fault: &&Fault| ["policy.ignored_file", "policy.unknown_agent"].contains(&fault.code);
+            loaded.warnings.iter().filter(is_idle).for_each(|fault| screen.fault(fault));
+        }
         screen.line(format_args!("{name} is in order"))?;
         Ok(Exit::Ok)
     }

@@ -176,10 +176,11 @@ fn say(hold: &Value, screen: &Screen) -> Result<(), Failure> {
 }
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["cause", "count", "service", "first", "last", "why"]);
+    let mut table = Table::new(&["cause", "count", "service", "first", "last", "why", "the service says"]);
     for group in entries(list) {
         let cell = |name| shown(group, name);
-        table.row(&[cell("cause"), cell("count"), cell("service"), cell("since"), cell("until"), cell("why")]);
+        let said = if group.get("service_says").is_some() { cell("service_says") } else { String::new() };
+        table.row(&[cell("cause"), cell("count"), cell("service"), cell("since"), cell("until"), cell("why"), said]);
     }
     table.print(screen, "there are no dead letters")
 }

@@ -2,9 +2,13 @@
 //!
 //! Takes the configuration; gives one line per check. Promise: it looks and changes nothing.
 
+mod channels;
 mod client;
+mod database;
 mod kernel;
 mod places;
+mod programs;
+mod state_file;
 
 use clap::Args;
 use owo_colors::{OwoColorize as _, Style};
@@ -144,13 +148,18 @@ fn of_config(config: &Config) -> Vec<Finding> {
     findings.extend(places::permissions(config));
     findings.extend(places::keys_apart(config));
     findings.push(places::root_key(config));
-    findings.push(places::database(config));
+    findings.extend(database::database(config));
+    findings.extend(state_file::state_file(config));
     findings.push(places::disk(config));
     findings.extend(places::copies(config));
     findings.push(kernel::openat2(!config.filesystem.roots.is_empty()));
     findings.extend(places::roots(config));
+    findings.extend(programs::installed(config));
     findings.extend(places::mounts(config));
     findings.extend(places::mail(config));
+    findings.extend(channels::token_files(config));
+    findings.extend(channels::channels(config));
+    findings.extend(places::certificate(config, SystemClock.now()));
     findings.push(places::port("listen", config.listen, config.tls.is_some()));
     findings.push(places::port("stop_listen", config.stop_listen, config.tls.is_some()));
     findings
@@ -159,7 +168,8 @@ fn of_config(config: &Config) -> Vec<Finding> {
 fn policies(config: &Config) -> Finding {
     let hint = format!("details: sluice policy check {}", config.policies.display());
     let bad = |message: String| Finding::new("policies", State::Fail, message).hint(hint.clone());
-    match policy::load(&config.policies) {
+    let agents = policy::known_agents(config);
+    match policy::load_for(&config.policies, agents.as_deref()) {
         Err(failure) => {
             let finding = Finding::new("policies", State::Fail, failure.message);
             finding.hint(failure.hint.unwrap_or(hint))

@@ -48,6 +48,9 @@ pub(crate) struct Unfreeze {
 /// What; everything if neither is named.
 #[derive(Debug, Args)]
 struct Scope {
+    /// `all`: everything, which is also what no scope means
+    #[arg(value_name = "all", value_parser = ["all"], conflicts_with_all = ["agent", "service"])]
+    everything: Option<String>,
     /// Only this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<AgentName>,
@@ -125,5 +128,33 @@ impl Unfreeze {
             ));
         }
         Ok(Exit::Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct FreezeCommand {
+        #[command(flatten)]
+        freeze: Freeze,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<String, clap::Error> {
+        let arguments = std::iter::once(&"freeze").chain(arguments);
+        FreezeCommand::try_parse_from(arguments).map(|command| command.freeze.scope.word())
+    }
+
+    /// Somebody in a hurry types what the documentation calls it.
+    #[test]
+    fn all_may_be_named_and_never_widens_a_narrower_scope() {
+        assert_eq!(parse(&[]).unwrap(), "all");
+        assert_eq!(parse(&["all"]).unwrap(), "all");
+        assert_eq!(parse(&["--agent", "clerk"]).unwrap(), "agent clerk");
+        assert!(parse(&["all", "--agent", "clerk"]).is_err());
+        assert!(parse(&["clerk"]).is_err());
     }
 }

@@ -9,10 +9,11 @@ use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
 /// Pages by name, and what each is about.
-const PAGES: [(&str, &str, &str); 18] = [
+const PAGES: [(&str, &str, &str); 19] = [
     ("adapters", "how services are spoken to", include_str!("../../../../docs/adapters.md")),
     ("asking-people", "how people are asked, and how they answer", include_str!("../../../../docs/approvals.md")),
     ("audit-log", "the record, and how to verify it", include_str!("../../../../docs/audit.md")),
+    ("backups", "copies of a gateway, and putting them back", include_str!("../../../../docs/backup.md")),
     ("configuration", "every setting", include_str!("../../../../docs/config.md")),
     ("content", "the six stages of what comes in", include_str!("../../../../docs/content.md")),
     ("errors", "every code, and what to do", include_str!("../../../../docs/errors.md")),

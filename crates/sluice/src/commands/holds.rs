@@ -7,6 +7,7 @@ use sluice_core::{AgentName, ServiceName, Span};
 
 use crate::client::{Ask, Client, Kind, Reach, entries, shown, text};
 use crate::commands::approvals::card;
+use crate::failing;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::span::span;
@@ -65,27 +66,77 @@ enum Verb {
         #[command(flatten)]
         some: Some_,
     },
-    /// Try writes again that could not go on
+    /// Try writes again that could not go on, or whose next attempt is still to come
     #[command(before_help = "Examples:\n  sluice holds retry buf_0193f2")]
     Retry {
         #[command(flatten)]
         some: Some_,
     },
-    /// Give writes up that could not go on
+    /// Give writes up that could not go on or are tried again and again
     #[command(before_help = "Examples:\n  sluice holds discard buf_0193f2")]
     Discard {
         #[command(flatten)]
         some: Some_,
     },
-    /// Say that an unclear write did happen, and how you know
-    #[command(before_help = "Examples:\n  sluice holds settle buf_0193f2 --happened 'seen in the sent folder'")]
+    /// Say how unclear writes ended: one that happened, or all of a service
+    #[command(
+        before_help = "Examples:\n  sluice holds settle buf_0193f2 --happened 'seen in the sent folder'\n  sluice holds settle --service gmail --as done --dry-run\n  sluice holds settle --service gmail --agent clerk --as retry --yes"
+    )]
     Settle {
+        /// Its id, or the beginning of it
+        #[arg(required_unless_present = "service", conflicts_with = "service")]
+        id: Option<String>,
+        /// It happened, and how you know
+        #[arg(long, value_name = "EVIDENCE", required_unless_present = "service")]
+        happened: Option<String>,
         #[command(flatten)]
-        one: One,
-        /// How you know
-        #[arg(long, value_name = "EVIDENCE")]
-        happened: String,
+        many: Many,
+        /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
     },
+}
+
+/// All unclear writes of a service.
+#[derive(Debug, Args)]
+struct Many {
+    /// All unclear writes of this service
+    #[arg(long, value_name = "NAME", requires = "outcome")]
+    service: Option<ServiceName>,
+    /// How they ended: they happened; they did not and are given up; they did not and are tried again
+    #[arg(long = "as", id = "outcome", value_name = "HOW", requires = "service")]
+    outcome: Option<Outcome>,
+    /// Only those of this agent
+    #[arg(long, value_name = "NAME", requires = "service")]
+    agent: Option<AgentName>,
+    /// Only list them, with what is known of each
+    #[arg(long, requires = "service")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, requires = "service")]
+    yes: bool,
+}
+
+/// How unclear writes ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Outcome {
+    /// They happened
+    Done,
+    /// They did not happen and are given up
+    NotDone,
+    /// They did not happen and are tried again
+    Retry,
+}
+
+impl Outcome {
+    /// The word of the API, and the one for people.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Done => ("done", "as done"),
+            Self::NotDone => ("not_done", "as not done, and give them up"),
+            Self::Retry => ("retry", "as not done, and try them again"),
+        }
+    }
 }
 
 /// Which held writes.
@@ -164,12 +215,79 @@ impl Holds {
             Verb::SendNow { some } => some.each(&client, screen, |id| Ok(Ask::post(path(&client, id, "/send-now")?))),
             Verb::Retry { some } => some.each(&client, screen, |id| settle(&client, id, "again", None)),
             Verb::Discard { some } => some.each(&client, screen, |id| settle(&client, id, "give_up", None)),
-            Verb::Settle { one, happened } => {
-                say(&client.ask(&settle(&client, &one.id, "happened", Some(happened))?)?, one.json, screen)?;
+            Verb::Settle { id: Some(id), happened, json, .. } => {
+                say(&client.ask(&settle(&client, &id, "happened", happened)?)?, json, screen)?;
                 Ok(Exit::Ok)
             }
+            Verb::Settle { id: None, happened, many, json } => many.settle(&client, (happened, json), screen),
         }
     }
+}
+
+impl Many {
+    /// Lists the writes, asks, and settles exactly those that were listed.
+    fn settle(
+        self,
+        client: &Client,
+        (evidence, json): (Option<String>, bool),
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
+        let (Some(service), Some(outcome)) = (self.service, self.outcome) else {
+            return Err(Failure::new(Exit::Usage, "say which writes: an id, or --service NAME --as HOW"));
+        };
+        let (word, shown_word) = outcome.words();
+        let body = |more: Value| {
+            let mut body = json!({"service": service, "agent": self.agent, "as": word, "evidence": evidence});
+            if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+                body.extend(more);
+            }
+            Ask::post("/v1/holds/settle").body(body)
+        };
+        let list = client.ask(&body(json!({"dry_run": true})))?;
+        let count = entries(&list).len();
+        if self.dry_run && json {
+            screen.json(&list)?;
+            return Ok(Exit::Ok);
+        }
+        if !json {
+            unclear(&list, screen)?;
+        }
+        if self.dry_run || count == 0 {
+            return Ok(Exit::Ok);
+        }
+        if !self.yes {
+            screen.ask(&format!("Settle these {count} writes of {service} {shown_word}?"), "--yes")?;
+        }
+        let seen = |hold: &Value| json!({"buffer_id": hold.get("buffer_id"), "version": hold.get("version")});
+        let writes: Vec<Value> = entries(&list).iter().map(seen).collect();
+        let settled = client.ask(&body(json!({"writes": writes})))?;
+        if json {
+            screen.json(&settled)?;
+        } else {
+            screen.line(format_args!("{} settled {shown_word}", entries(&settled).len()))?;
+        }
+        let left = settled.get("left").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for one in left {
+            screen.note(format_args!("{} was left as it is: {}", shown(one, "buffer_id"), shown(one, "code")));
+        }
+        if list.get("has_more") == Some(&Value::Bool(true)) {
+            screen.note("there are more: run it again");
+        }
+        Ok(if left.is_empty() { Exit::Ok } else { Exit::Failed })
+    }
+}
+
+/// What is known of unclear writes.
+fn unclear(list: &Value, screen: &Screen) -> Result<(), Failure> {
+    let ids: Vec<String> = entries(list).iter().map(|hold| text(hold, "buffer_id").to_owned()).collect();
+    let mut table = Table::new(&["hold", "state", "agent", "capability", "admitted", "attempts", "why", "last error"]);
+    for (hold, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
+        let cell = |name| shown(hold, name);
+        let (state, agent, capability) = (cell("state"), cell("agent"), cell("capability"));
+        let error = failing::error(hold).unwrap_or_default();
+        table.row(&[id, state, agent, capability, cell("admitted_at"), cell("attempts"), cell("code"), error]);
+    }
+    table.print(screen, "nothing is unclear")
 }
 
 impl Some_ {
@@ -203,17 +321,23 @@ fn say(hold: &Value, json: bool, screen: &Screen) -> Result<(), Failure> {
         "" => String::new(),
         at => format!(" until {}", crate::visible::line(at)),
     };
-    screen.line(format_args!("{} is {}{until}", shown(hold, "buffer_id"), shown(hold, "state")))?;
+    let failing = failing::line(hold).map(|line| format!(": {line}")).unwrap_or_default();
+    screen.line(format_args!("{} is {}{until}{failing}", shown(hold, "buffer_id"), shown(hold, "state")))?;
     Ok(())
 }
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
     let ids: Vec<String> = entries(list).iter().map(|hold| text(hold, "buffer_id").to_owned()).collect();
-    let mut table = Table::new(&["hold", "state", "agent", "capability", "tier", "since", "until"]);
+    let mut table = Table::new(&["hold", "state", "agent", "capability", "tier", "since", "until", "last error"]);
     for (hold, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| shown(hold, name);
         let (state, agent, capability) = (cell("state"), cell("agent"), cell("capability"));
-        table.row(&[id, state, agent, capability, cell("tier"), cell("admitted_at"), cell("cancel_deadline")]);
+        let until = match hold.get("retry") {
+            Some(retry) => shown(retry, "next_at"),
+            None => cell("cancel_deadline"),
+        };
+        let error = failing::error(hold).unwrap_or_default();
+        table.row(&[id, state, agent, capability, cell("tier"), cell("admitted_at"), until, error]);
     }
     table.print(screen, "nothing is held")
 }

@@ -2,7 +2,7 @@
 //!
 //! Takes what the client says on standard input; gives the decision in exactly that client's shape. Promise: whatever
 //! goes wrong (no gateway, no key, bad input, no answer in time) stops the tool: exit code 2 and, where the client reads
-//! one, a no on standard output. A prompt of the user is stated as the task of the session, with the task key; if that
+//! one, a no on standard output. A tool that is done is reported, so that its files can be taken back. A prompt of the user is stated as the task of the session, with the task key; if that
 //! fails the prompt goes on, and the gate asks about more.
 
 mod ask;
@@ -29,13 +29,13 @@ const LARGEST: u64 = 16 << 20;
 /// Coding agents with hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Agent {
-    /// Claude Code: PreToolUse, PermissionRequest and UserPromptSubmit
+    /// Claude Code: PreToolUse, PermissionRequest, PostToolUse and UserPromptSubmit
     ClaudeCode,
-    /// Codex: PreToolUse, PermissionRequest and UserPromptSubmit
+    /// Codex: PreToolUse, PermissionRequest, PostToolUse and UserPromptSubmit
     Codex,
-    /// Gemini CLI: BeforeTool
+    /// Gemini CLI: BeforeTool, AfterTool and BeforeAgent
     Gemini,
-    /// Cursor: beforeShellExecution, beforeMCPExecution and preToolUse
+    /// Cursor: beforeShellExecution, beforeMCPExecution, preToolUse, their counterparts after, and beforeSubmitPrompt
     Cursor,
 }
 
@@ -86,6 +86,9 @@ impl Hook {
         if let Some(prompt) = text.as_deref().ok().and_then(|text| shapes::prompt(self.agent, text)) {
             return Ok(prompt::state(&self.reach, self.agent, &prompt, screen));
         }
+        if let Some(done) = text.as_deref().ok().and_then(|text| shapes::done(self.agent, text)) {
+            return Ok(self.report(&done, screen));
+        }
         let (asked, decided) = self.decide(text);
         let answer = shapes::answer(self.agent, asked.as_ref(), &decided);
         if let Some(line) = &answer.stdout {
@@ -99,6 +102,21 @@ impl Hook {
         }
         // Clients take exit code 2, and no other, for a no.
         Ok(if answer.stops { Exit::Usage } else { Exit::Ok })
+    }
+
+    /// A tool is done: the gate looks at the files it left. Nothing can be stopped any more.
+    fn report(&self, done: &shapes::Asked, screen: &Screen) -> Exit {
+        match ask::report(&self.reach, self.agent, done) {
+            Ok(()) => Exit::Ok,
+            Err(failure) => {
+                let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
+                screen.note(format_args!(
+                    "sluice was not told that this tool is done, so taking it back asks for more: {}{why}",
+                    failure.message
+                ));
+                Exit::Failed
+            }
+        }
     }
 
     /// What was asked, as far as it could be read, and the decision or why there is none.

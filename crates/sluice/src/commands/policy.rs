@@ -12,12 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use sluice_core::AgentName;
 use sluice_core::capability::Catalogue;
 use sluice_core::policy::{Fault, LoadErrors, Loaded, Policy as Rules, Severity};
+use sluice_gateway::custom;
+
+use sluice_gateway::config::{Config, Database};
+use sluice_gateway::policies::of_no_agent;
+use sluice_store::Store;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::screen::Screen;
+use crate::settings::Which;
 
 /// Check, test, explain and compare the rules agents live by.
 #[derive(Debug, Args)]
@@ -79,16 +86,36 @@ struct Place {
     path: PathBuf,
 }
 
-fn catalogue() -> Result<Arc<Catalogue>, Failure> {
-    Catalogue::builtin()
-        .map(Arc::new)
-        .map_err(|error| Failure::new(Exit::Failed, "the built-in catalogue is damaged").why(error.to_string()))
+/// What ships with the gateway, and the custom capabilities that are declared beside the policy.
+fn catalogue(policies: &Path) -> Result<Arc<Catalogue>, Failure> {
+    let broken = |why: String| Failure::new(Exit::Failed, "the built-in catalogue is damaged").why(why);
+    let mut known = Catalogue::builtin().map_err(|error| broken(error.to_string()))?;
+    let scan = sluice_gateway::rooms::leak::of_formats().map_err(|error| broken(error.to_string()))?;
+    let beside = policies.parent().unwrap_or(policies).join("capabilities");
+    custom::add_to(&mut known, &mut custom::find(&beside, &scan));
+    Ok(Arc::new(known))
 }
 
 /// Reads and loads a policy, or gives all problems.
 pub(crate) fn load(path: &Path) -> Result<Result<Loaded, LoadErrors>, Failure> {
+    load_for(path, None)
+}
+
+/// The same for a gateway with these agents: a file that is named after none of them is warned of.
+pub(crate) fn load_for(path: &Path, agents: Option<&[AgentName]>) -> Result<Result<Loaded, LoadErrors>, Failure> {
     let found = files::read(path)?;
-    let loaded = Rules::load(&found.sources, &catalogue()?);
+    let mut ignored = found.warnings;
+    ignored.extend(agents.into_iter().flat_map(|agents| of_no_agent(&found.sources, agents)));
+    let loaded = match Rules::load(&found.sources, &catalogue(path)?) {
+        Ok(mut loaded) => {
+            loaded.warnings.extend(ignored);
+            Ok(loaded)
+        }
+        Err(mut errors) => {
+            errors.faults.extend(ignored);
+            Err(errors)
+        }
+    };
     if found.faults.is_empty() {
         return Ok(loaded);
     }
@@ -97,6 +124,25 @@ pub(crate) fn load(path: &Path) -> Result<Result<Loaded, LoadErrors>, Failure> {
         Err(errors) => errors.faults,
     };
     Ok(Err(LoadErrors { faults: found.faults.into_iter().chain(rest).collect() }))
+}
+
+/// The agents of a gateway, as its database file knows them; nothing if that cannot be read.
+pub(crate) fn known_agents(config: &Config) -> Option<Vec<AgentName>> {
+    let Database::File(path) = &config.database else { return None };
+    let store = Store::open_to_read(path).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().ok()?;
+    let agents = runtime.block_on(store.agents()).ok()?;
+    Some(agents.into_iter().map(|agent| agent.name).collect())
+}
+
+/// The agents of the gateway whose policy folder this is, if the configuration that applies here names it.
+fn agents_of(path: &Path) -> Option<Vec<AgentName>> {
+    let (config, _) = Which::default().load(Vec::new()).ok()?.loaded.ok()?;
+    let same = |one: &Path, other: &Path| {
+        let real = |path: &Path| path.canonicalize().ok();
+        real(one).is_some_and(|one| Some(one) == real(other))
+    };
+    same(path, &config.policies).then(|| known_agents(&config)).flatten()
 }
 
 /// Loads a policy for a command that needs a good one; problems are printed.

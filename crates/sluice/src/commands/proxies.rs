@@ -1,9 +1,12 @@
 //! `sluice proxies`: isolated interfaces to services nobody trusts.
 
+mod reports;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use sluice_core::proxy::RoutingScore;
 use sluice_core::{CapabilityName, Span};
 use sluice_gateway::proxies;
 
@@ -70,6 +73,37 @@ enum Verb {
         #[arg(long, value_parser = span)]
         wait: Option<Span>,
         /// For machines: the answer of the API
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what the budget of each day still holds
+    #[command(before_help = "Examples:\n  sluice proxies budget\n  sluice proxies budget moltbook --days 30")]
+    Budget {
+        /// Its name; all proxies if none is given
+        name: Option<String>,
+        /// How many days before today are shown
+        #[arg(long, default_value_t = 7)]
+        days: u32,
+        /// For machines: the answers of the API
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare what a proxy did lately with its own history
+    ///
+    /// Each deviation has its numbers and a sentence. With --strict the exit code is 1 if there is any.
+    #[command(
+        before_help = "Examples:\n  sluice proxies review\n  sluice proxies review moltbook --since 7d\n  sluice proxies review --strict"
+    )]
+    Review {
+        /// Its name; all proxies if none is given
+        name: Option<String>,
+        /// How long the period is that is looked at; the four before it are the history
+        #[arg(long, value_parser = span, default_value = "7d")]
+        since: Span,
+        /// Exit code 1 if anything deviates
+        #[arg(long)]
+        strict: bool,
+        /// For machines: the answers of the API
         #[arg(long)]
         json: bool,
     },
@@ -160,6 +194,10 @@ impl Proxies {
                 }
                 tasks(&found, "data", screen)
             }
+            Verb::Budget { name, days, json } => reports::budget(&client, screen, name.as_deref(), (days, json)),
+            Verb::Review { name, since, strict, json } => {
+                reports::review(&client, screen, name.as_deref(), &reports::Wanted { since, strict, json })
+            }
             Verb::Crash { name, id } => crash(&client, screen, &name, &id),
             Verb::Clear { one } => say(&client, screen, &one, &Ask::post(path(&one.name, "/clear"))),
             Verb::Quarantine { one, reason } => {
@@ -200,12 +238,32 @@ fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Fail
         flaws.extend(
             one.declared.as_ref().err().map(|why| json!({"code": "proxy.unreadable", "place": "", "text": why.0})),
         );
+        let warnings = one.warnings.iter();
+        let warnings: Vec<Value> =
+            warnings.map(|flaw| json!({"code": flaw.code, "place": flaw.place, "text": flaw.text})).collect();
+        let scores = one.declared.iter().flat_map(|proxy| {
+            proxy.operations.iter().map(|(name, operation)| (name.clone(), proxy.routing_score(operation)))
+        });
+        let scores: Vec<(String, RoutingScore)> = scores.collect();
         if as_json {
-            list.push(json!({"proxy": one.name, "file": one.path, "flaws": flaws}));
+            let routing: Vec<Value> = scores
+                .iter()
+                .map(|(name, found)| json!({"operation": name, "score": found.score, "text": found.to_string()}))
+                .collect();
+            list.push(json!({
+                "proxy": one.name, "file": one.path, "flaws": flaws, "warnings": warnings, "routing": routing,
+            }));
             continue;
         }
         if one.is_whole() {
             screen.line(format_args!("{}: fine", one.path.display()))?;
+        }
+        for (name, found) in &scores {
+            screen.line(format_args!("{}: routing score of `{name}`: {found}", one.path.display()))?;
+        }
+        for flaw in &warnings {
+            let (code, place, what) = (text(flaw, "code"), text(flaw, "place"), text(flaw, "text"));
+            screen.line(format_args!("{}: warning {code} at `{place}`: {what}", one.path.display()))?;
         }
         for flaw in &flaws {
             let (code, place, what) = (text(flaw, "code"), text(flaw, "place"), text(flaw, "text"));
@@ -252,7 +310,14 @@ fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, F
     if proxy.get("rotate_by").is_some() {
         line("rotate by", shown(&proxy, "rotate_by"))?;
     }
-    for (name, field) in [("capabilities", "capabilities"), ("flaws", "flaws"), ("set aside", "archives")] {
+    for score in list(&proxy, "routing") {
+        let reasons: Vec<&str> = list(score, "reasons").filter_map(Value::as_str).collect();
+        let (capability, points) = (shown(score, "capability"), shown(score, "score"));
+        line("routing", format!("{capability} {points}/100: {}", reasons.join(", ")))?;
+    }
+    let fields =
+        [("capabilities", "capabilities"), ("warnings", "warnings"), ("flaws", "flaws"), ("set aside", "archives")];
+    for (name, field) in fields {
         for value in proxy.get(field).and_then(Value::as_array).into_iter().flatten() {
             line(name, value.as_str().unwrap_or_default().to_owned())?;
         }
@@ -283,14 +348,16 @@ fn kept(value: &Value, name: &str) -> String {
 }
 
 fn tasks(found: &Value, field: &str, screen: &Screen) -> Result<Exit, Failure> {
-    let mut table = Table::new(&["task", "operation", "agent", "state", "started", "requests", "crash"]);
+    let mut table =
+        Table::new(&["task", "operation", "agent", "state", "started", "requests", "crash", "what happened"]);
     for task in found.get(field).and_then(Value::as_array).into_iter().flatten() {
         let cell = |name| shown(task, name);
         let crash = task.get("crash").map(|report| {
             let attack = report.get("adversarial") == Some(&Value::Bool(true));
-            format!("{}{}", text(report, "trigger"), if attack { " (attack)" } else { "" })
+            let (trigger, detail) = (shown(report, "trigger"), shown(report, "trigger_detail"));
+            (shown(report, "crash_id"), format!("{trigger}{}: {detail}", if attack { " (attack)" } else { "" }))
         });
-        let crash = crash.unwrap_or_default();
+        let (crash, happened) = crash.unwrap_or_default();
         table.row(&[
             cell("task_id"),
             cell("operation"),
@@ -299,6 +366,7 @@ fn tasks(found: &Value, field: &str, screen: &Screen) -> Result<Exit, Failure> {
             cell("started_at"),
             cell("requests"),
             crash,
+            happened,
         ]);
     }
     table.print(screen, "no tasks yet")?;
@@ -306,12 +374,15 @@ fn tasks(found: &Value, field: &str, screen: &Screen) -> Result<Exit, Failure> {
 }
 
 fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["proxy", "service", "state", "trust", "operations", "because"]);
+    let mut table = Table::new(&["proxy", "service", "state", "trust", "operations", "score", "because"]);
     for proxy in entries(list) {
         let cell = |name| shown(proxy, name);
         let operations = proxy.get("capabilities").and_then(Value::as_array).map_or(0, Vec::len);
         let because = if proxy.get("reason").is_some() { cell("reason") } else { String::new() };
-        table.row(&[cell("name"), cell("service"), cell("state"), cell("trust"), operations.to_string(), because]);
+        let scores = self::list(proxy, "routing").filter_map(|score| score.get("score").and_then(Value::as_u64));
+        let score = scores.max().map(|score| score.to_string()).unwrap_or_default();
+        let operations = operations.to_string();
+        table.row(&[cell("name"), cell("service"), cell("state"), cell("trust"), operations, score, because]);
     }
     table.print(screen, "there are no proxies: put a declaration into proxies/")
 }

@@ -59,7 +59,9 @@ impl Replica {
             let withheld =
                 if message.get("withheld") == Some(&Value::Bool(true)) { " (withheld from agents)" } else { "" };
             let subject = format!("{}{withheld}", cell("subject"));
-            table.row(&[cell("received_at"), cell("from"), subject, cell("snippet"), cell("message_id")]);
+            let checked = message.get("authentication").and_then(Value::as_str);
+            let from = checked.map_or_else(|| cell("from"), |said| format!("{} ({said})", cell("from")));
+            table.row(&[cell("received_at"), from, subject, cell("snippet"), cell("message_id")]);
         }
         table.print(screen, "nothing was found")?;
         if found.get("has_more") == Some(&Value::Bool(true)) {

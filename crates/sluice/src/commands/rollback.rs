@@ -42,6 +42,9 @@ struct Everything {
     /// Do not ask
     #[arg(long = "yes", short, id = "all_yes", requires = "all_of")]
     yes: bool,
+    /// Also what was changed since, where the service can show the difference
+    #[arg(long = "force", id = "all_force", requires = "all_of")]
+    force: bool,
     /// For machines: the answer of the API
     #[arg(long = "json", id = "all_json", requires = "all_of")]
     json: bool,
@@ -59,7 +62,7 @@ enum Verb {
     },
     /// Take writes back: shows the plan, then asks
     #[command(
-        before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes"
+        before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes\n  sluice rollback apply buf_0193f2 --force"
     )]
     Apply {
         #[command(flatten)]
@@ -83,6 +86,12 @@ struct Chosen {
     /// Since then: how long ago, or a moment
     #[arg(long, value_parser = since, requires = "agent")]
     since: Option<Since>,
+    /// Only what it did in this session
+    #[arg(long, value_name = "SESSION", requires = "agent")]
+    session: Option<String>,
+    /// Also what was changed since, where the difference can be shown; it is shown before anything is asked
+    #[arg(long)]
+    force: bool,
     /// For machines: the answer of the API
     #[arg(long)]
     json: bool,
@@ -92,8 +101,8 @@ impl Rollback {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let verb = match (self.verb, self.everything) {
             (Some(verb), Everything { agent: None, .. }) => verb,
-            (None, Everything { agent: agent @ Some(_), since, dry_run, yes, json }) => {
-                let chosen = Chosen { ids: Vec::new(), agent, since, json };
+            (None, Everything { agent: agent @ Some(_), since, dry_run, yes, force, json }) => {
+                let chosen = Chosen { ids: Vec::new(), agent, since, session: None, force, json };
                 if dry_run { Verb::Plan { chosen } } else { Verb::Apply { chosen, yes } }
             }
             (verb, _) => {
@@ -117,12 +126,18 @@ impl Rollback {
         }
         let possible = steps(&plan).iter().filter(|step| is_possible(step)).count();
         if possible == 0 {
-            return Err(Failure::new(Exit::Conflict, "none of this can be taken back").hint("the plan says why"));
+            let forced = steps(&plan).iter().any(|step| step.get("can_be_forced") == Some(&Value::Bool(true)));
+            let hint = if forced {
+                "somebody changed it since; to have it back all the same: --force"
+            } else {
+                "the plan says why"
+            };
+            return Err(Failure::new(Exit::Conflict, "none of this can be taken back").hint(hint));
         }
         if !yes {
             screen.ask(&format!("Take back {}?", counted(possible, "write")), "--yes")?;
         }
-        let done = client.ask(&Ask::post("/v1/rollbacks").body(pinned(&plan)))?;
+        let done = client.ask(&Ask::post("/v1/rollbacks").body(pinned(&plan, chosen.force)))?;
         if chosen.json {
             screen.json(&done)?;
             return Ok(Exit::Ok);
@@ -140,14 +155,18 @@ impl Chosen {
     fn body(&self, client: &Client) -> Result<Value, Failure> {
         let ids: Result<Vec<String>, Failure> = self.ids.iter().map(|typed| client.id(Kind::Holds, typed)).collect();
         let since = self.since.map(|since| since.at(SystemClock.now()).as_millis());
-        Ok(json!({"buffer_ids": ids?, "agent": self.agent, "since_ms": since, "plan_only": true}))
+        let session = self.session.as_deref().map(|typed| client.id(Kind::Sessions, typed)).transpose()?;
+        Ok(json!({
+            "buffer_ids": ids?, "agent": self.agent, "since_ms": since, "session_id": session, "force": self.force,
+            "plan_only": true,
+        }))
     }
 }
 
 /// What was planned and nothing else: writes since then are not taken back unseen.
-fn pinned(plan: &Value) -> Value {
+fn pinned(plan: &Value, force: bool) -> Value {
     let ids = steps(plan).iter().filter(|step| is_possible(step)).map(|step| text(step, "buffer_id"));
-    json!({"buffer_ids": ids.collect::<Vec<_>>()})
+    json!({"buffer_ids": ids.collect::<Vec<_>>(), "force": force})
 }
 
 fn steps(plan: &Value) -> &[Value] {
@@ -163,9 +182,43 @@ fn table(plan: &Value, screen: &Screen) -> Result<(), Failure> {
     let mut table = Table::new(&["hold", "capability", "can be taken back", "until", "why not"]);
     for (step, id) in steps(plan).iter().zip(short_ids(screen, &ids)) {
         let possible = if is_possible(step) { "yes" } else { "no" };
-        table.row(&[id, shown(step, "capability"), possible.into(), shown(step, "until"), shown(step, "why")]);
+        table.row(&[id, shown(step, "capability"), possible.into(), shown(step, "until"), why(step)]);
     }
-    table.print(screen, "there is nothing to take back")
+    table.print(screen, "there is nothing to take back")?;
+    steps(plan).iter().zip(short_ids(screen, &ids)).try_for_each(|(step, id)| files(step, &id, screen))?;
+    for step in steps(plan) {
+        for words in step.get("difference").and_then(Value::as_array).into_iter().flatten() {
+            screen.line(format_args!("differs   {}: {}", shown(step, "buffer_id"), crate::visible::value(words)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a step is not possible, with who was faster.
+fn why(step: &Value) -> String {
+    match step.get("undone_at") {
+        Some(_) => format!("taken back already, by {} at {}", shown(step, "undone_by"), shown(step, "undone_at")),
+        None => shown(step, "why"),
+    }
+}
+
+/// The files of a step, and what would be lost where somebody changed one since.
+fn files(step: &Value, id: &str, screen: &Screen) -> Result<(), Failure> {
+    for file in step.get("files").and_then(Value::as_array).into_iter().flatten() {
+        let path = crate::visible::line(text(file, "path")).to_string();
+        let says = match text(file, "does") {
+            "restore" => "its old content comes back".to_owned(),
+            "remove" => "it is removed: it was not there before".to_owned(),
+            "nothing" => "it is as it was before".to_owned(),
+            "changed" => "changed since, or the client did not report what it left".to_owned(),
+            _ => format!("cannot be taken back: {}", crate::visible::line(text(file, "why"))),
+        };
+        screen.line(format_args!("{id}  {path}: {says}"))?;
+        for line in text(file, "difference").lines() {
+            screen.line(format_args!("    {}", crate::visible::line(line)))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -176,6 +229,6 @@ mod tests {
     fn only_what_was_shown_as_possible_is_taken_back() {
         let plan =
             json!({"steps": [{"buffer_id": "buf_1", "possible": true}, {"buffer_id": "buf_2", "possible": false}]});
-        assert_eq!(pinned(&plan), json!({"buffer_ids": ["buf_1"]}));
+        assert_eq!(pinned(&plan, false), json!({"buffer_ids": ["buf_1"], "force": false}));
     }
 }

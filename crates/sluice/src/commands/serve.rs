@@ -6,17 +6,20 @@
 mod questions;
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use sluice_core::Actor;
+use sluice_core::policy::LoadErrors;
+use sluice_core::timekeeping::SteadyClock;
 use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel, Sandbox};
 use sluice_gateway::open::{self, OpenError, World};
 use sluice_gateway::serve::{self, ServeError};
 use sluice_gateway::workers::{Program, WorkersError};
-use sluice_gateway::{Gateway, Phase, loops, mounts};
+use sluice_gateway::{Gateway, Lost, Phase, loops, mounts};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
@@ -25,6 +28,18 @@ use crate::failure::{Exit, Failure, io_words};
 use crate::screen::Screen;
 use crate::settings::{Layers, Settings, Which};
 use crate::system::{SystemClock, SystemEntropy, SystemIds};
+
+/// Whose lines are written at the configured level.
+const OWN_CRATES: [&str; 8] = [
+    "sluice",
+    "sluice_adapters",
+    "sluice_content",
+    "sluice_core",
+    "sluice_gateway",
+    "sluice_sandbox",
+    "sluice_store",
+    "sluice_worker",
+];
 
 /// How often it is looked whether the gateway is open.
 const LOOK: Duration = Duration::from_millis(10);
@@ -75,17 +90,18 @@ impl Serve {
 
 async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Screen) -> Result<Exit, Failure> {
     let world = World {
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(SteadyClock::new(Arc::new(SystemClock))),
         ids: Arc::new(SystemIds),
         entropy: Arc::new(SystemEntropy),
         release: env!("CARGO_PKG_VERSION"),
     };
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, screen))?;
+    let policies = config.policies.clone();
+    let (gw, warnings) = open::open(config, &world).await.map_err(|error| not_opened(error, &policies, screen))?;
     warnings.iter().for_each(|warning| screen.fault(warning));
     if frozen {
         // Before any door opens and any loop runs.
-        let first = open::frozen(&gw).await.map_err(|error| not_opened(error, screen))?;
+        let first = open::frozen(&gw).await.map_err(|error| not_opened(error, &policies, screen))?;
         let how = if first { "everything is frozen" } else { "everything was frozen already" };
         screen.note(format_args!("{how}; sluice unfreeze lifts it"));
     }
@@ -191,18 +207,24 @@ fn log(log: &Log) {
         LogFormat::Text => false,
     };
     // Others' chatter stays out below warnings, whatever our own level is.
-    let ours = EnvFilter::new(format!("warn,rmcp=error,sluice={level},sluice_gateway={level},sluice_store={level}"));
+    let own: Vec<String> = OWN_CRATES.iter().map(|name| format!("{name}={level}")).collect();
+    let ours = EnvFilter::new(format!("warn,rmcp=error,{}", own.join(",")));
+    // A line that cannot be written (a log on a full disk) is dropped: to complain about it on the same stream would panic
+    // in whatever room wrote it, also in the stop lane.
     let lines = tracing_subscriber::fmt().with_env_filter(ours).with_writer(std::io::stderr).with_target(false);
+    let lines = lines.log_internal_errors(false);
     // A second subscriber is refused; there is none.
     let _installed = if json { lines.json().try_init() } else { lines.with_ansi(terminal).try_init() };
 }
 
-fn not_opened(error: OpenError, screen: &Screen) -> Failure {
+fn not_opened(error: OpenError, policies: &Path, screen: &Screen) -> Failure {
     let code = error.code();
     match error {
         OpenError::Policy(errors) => {
             errors.faults.iter().for_each(|fault| screen.fault(fault));
-            Failure::new(Exit::Failed, format!("the rules cannot be used ({code})")).hint("sluice policy check")
+            Failure::new(Exit::Failed, format!("the rules cannot be used ({code})"))
+                .why(first_problem(&errors))
+                .hint(format!("mend the file, then look again: sluice policy check {}", policies.display()))
         }
         other => Failure::new(Exit::Failed, format!("the gateway cannot open ({code})"))
             .why(other.to_string())
@@ -210,11 +232,25 @@ fn not_opened(error: OpenError, screen: &Screen) -> Failure {
     }
 }
 
+/// Where the first problem of the rules is, and how many there are: a log often keeps the last line only.
+fn first_problem(errors: &LoadErrors) -> String {
+    let Some(fault) = errors.faults.first() else { return "they have a problem that is not known".to_owned() };
+    let more = match errors.faults.len().saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more, above)"),
+    };
+    format!("{}:{}: {}{more}", fault.file, fault.place.line, fault.message)
+}
+
 fn not_served(error: ServeError) -> Failure {
     if let ServeError::Lost(why) = &error {
-        return Failure::new(Exit::Failed, "the gateway could not go on")
-            .why(why.to_string())
-            .hint("what was acknowledged is kept; look at the disk (sluice doctor), then start it again");
+        let hint = match why {
+            Lost::Removed => "what was acknowledged before that is in the file; nothing was acknowledged after it",
+            Lost::Record | Lost::Loop => {
+                "what was acknowledged is kept; look at the disk (sluice doctor), then start it again"
+            }
+        };
+        return Failure::new(Exit::Failed, "the gateway could not go on").why(why.to_string()).hint(hint);
     }
     let failure = Failure::new(Exit::Failed, "the gateway cannot serve").why(error.to_string());
     match error {

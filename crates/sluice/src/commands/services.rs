@@ -9,6 +9,7 @@ use sluice_core::{ServiceName, Span};
 use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
 use crate::commands::policy::counted;
 use crate::commands::secrets;
+use crate::failing;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::span::span;
@@ -322,6 +323,15 @@ impl End {
             _ => "",
         };
         line("copy", format!("{} messages deleted{noise}", shown(&receipt, "messages")))?;
+        for (name, noun, rest) in [
+            ("withheld", "withheld message", "deleted with it"),
+            ("findings", "finding", "emptied"),
+            ("rollback_points", "rollback point", "emptied"),
+            ("results", "kept answer", "deleted"),
+        ] {
+            let count = receipt.get(name).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
+            line("content", format!("{} {rest}", counted(count.unwrap_or(0), noun)))?;
+        }
         for secret in receipt.get("secrets").and_then(Value::as_array).into_iter().flatten() {
             line("destroyed", crate::visible::value(secret))?;
         }
@@ -366,6 +376,10 @@ pub(crate) fn brief(service: &Value) -> String {
         shown(service, "pending"),
         shown(service, "in_doubt")
     ));
+    if service.get("retrying").and_then(Value::as_u64).is_some_and(|retrying| retrying > 0) {
+        let next = service.get("next_retry").and_then(failing::line).unwrap_or_default();
+        line.push_str(&format!(", {} retrying ({next})", shown(service, "retrying")));
+    }
     if let Some(aside) = service.get("set_aside").and_then(Value::as_u64).filter(|aside| *aside > 0) {
         line.push_str(&format!(", {aside} set aside"));
     }
@@ -415,9 +429,12 @@ fn say(service: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     if let Some(progress) = service.get("progress").filter(|progress| progress.is_object()) {
         line("first copy", far(progress))?;
     }
-    let writes =
-        ["pending", "in_doubt", "dead"].map(|name| format!("{} {}", shown(service, name), name.replace('_', " ")));
+    let writes = ["pending", "retrying", "in_doubt", "dead"]
+        .map(|name| format!("{} {}", shown(service, name), name.replace('_', " ")));
     line("writes", writes.join(", "))?;
+    if let Some(next) = service.get("next_retry").filter(|next| next.is_object()) {
+        line("next retry", format!("{}: {}", shown(next, "buffer_id"), failing::line(next).unwrap_or_default()))?;
+    }
     if let Some(aside) = service.get("set_aside").and_then(Value::as_u64).filter(|aside| *aside > 0) {
         let many = counted(usize::try_from(aside).unwrap_or(usize::MAX), "message");
         line("set aside", format!("{many} that broke every worker; `sluice services sync` tries again"))?;

@@ -1,15 +1,15 @@
-//! `sluice sessions`: what agents are at, and lifting the taint of those that were shown something bad.
+//! `sluice sessions`: what agents are at, what they were asked, and lifting the taint of those that were shown something bad.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::client::{Ask, Kind, Reach, entries, shown, text};
+use crate::client::{Ask, Kind, Reach, Whose, entries, shown, text};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::table::{Table, short_ids};
 use crate::watch::{self, Listing};
 
-/// List sessions of agents, lift a taint, end one.
+/// List sessions of agents, open one, state a task, lift a taint, end one.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -36,11 +36,40 @@ enum Verb {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show one
+    /// Show one: what it did, and what it had seen before
     Show {
         /// Its id, or the beginning of it
         id: String,
         /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Open a session for an agent, with what its user asked for
+    #[command(
+        before_help = "Examples:\n  sluice sessions start --agent clerk --task \"send the report to ana@example.com\""
+    )]
+    Start {
+        /// For which agent; a task key has its own
+        #[arg(long)]
+        agent: Option<String>,
+        /// What the user asked for, in their words
+        #[arg(long)]
+        task: Option<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// State what the user asked for, in a session that is open
+    ///
+    /// What the text names counts as asked for. It is stated with your token, or with the task key that SLUICE_TASK_KEY or
+    /// SLUICE_TASK_KEY_FILE names; a key of the agent itself is refused.
+    #[command(before_help = "Examples:\n  sluice sessions task sess_0193f2 \"send the report to ana@example.com\"")]
+    Task {
+        /// Its id, or the beginning of it
+        id: String,
+        /// What the user asked for, in their words
+        text: String,
+        /// For machines
         #[arg(long)]
         json: bool,
     },
@@ -68,8 +97,29 @@ enum Verb {
 impl Sessions {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let screen = &screen.naming("session_id");
-        let client = self.reach.operator()?;
+        let states = matches!(self.verb, Verb::Start { .. } | Verb::Task { .. });
+        let whose = if states && Whose::Task.is_given()? { Whose::Task } else { Whose::Operator };
+        let client = self.reach.client(whose)?;
         match self.verb {
+            Verb::Start { agent, task, json } => {
+                let session = client.ask(&Ask::post("/v1/sessions").body(json!({"agent": agent, "task": task})))?;
+                if json {
+                    screen.json(&session)?;
+                } else {
+                    screen.line(text(&session, "session_id"))?;
+                }
+                Ok(Exit::Ok)
+            }
+            Verb::Task { id, text, json } => {
+                let id = client.id(Kind::Sessions, &id)?;
+                let stated = Ask::post(format!("/v1/sessions/{id}/task")).body(json!({"task": text}));
+                let session = client.ask(&stated)?;
+                if json {
+                    screen.json(&session)?;
+                }
+                screen.note(format_args!("stated for {id}"));
+                Ok(Exit::Ok)
+            }
             Verb::List { tainted, agent, listing } => {
                 let ask = Ask::get("/v1/sessions").with("tainted", tainted.then_some(true)).with("agent", agent);
                 let fetch = || client.list(&ask, listing.limit);
@@ -77,11 +127,16 @@ impl Sessions {
             }
             Verb::Show { id, json } => {
                 let id = client.id(Kind::Sessions, &id)?;
-                let session = client.ask(&Ask::get(format!("/v1/sessions/{id}")))?;
+                let mut session = client.ask(&Ask::get(format!("/v1/sessions/{id}")))?;
+                let record = client.ask(&Ask::get(format!("/v1/sessions/{id}/record")))?;
                 if json {
+                    if let Some(members) = session.as_object_mut() {
+                        members.insert("record".into(), record);
+                    }
                     screen.json(&session)?;
                 } else {
                     one(&session, screen)?;
+                    seen(&record, screen)?;
                 }
                 Ok(Exit::Ok)
             }
@@ -139,5 +194,43 @@ fn one(session: &Value, screen: &Screen) -> Result<(), Failure> {
     }
     let task = session.get("has_task").and_then(Value::as_bool).unwrap_or(false);
     line("task", if task { "known" } else { "not known" }.to_owned())?;
+    Ok(())
+}
+
+/// What the session did, each write after the reads that came before it.
+fn seen(record: &Value, screen: &Screen) -> Result<(), Failure> {
+    let list = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let reads = |reads: &[Value]| {
+        reads.iter().try_for_each(|read| {
+            let words = read.get("read").map_or_else(|| "not on record".to_owned(), super::calls::read_words);
+            screen.line(format_args!("    {}  {:<20} {words}", shown(read, "at"), shown(read, "capability")))
+        })
+    };
+    for write in list(record, "writes") {
+        let before = list(&write, "seen_before");
+        let (what, status) = (shown(&write, "capability"), shown(&write, "status"));
+        screen.line(format_args!(
+            "did       {what} ({status}) {} at {}",
+            shown(&write, "call_id"),
+            shown(&write, "at")
+        ))?;
+        match before.is_empty() {
+            true => screen.line(format_args!(
+                "  nothing more was read before it ({} reads in all)",
+                shown(&write, "reads_before")
+            ))?,
+            false => screen.line("  seen before it did that:")?,
+        }
+        reads(&before)?;
+    }
+    let since = list(record, "seen_since");
+    if !since.is_empty() {
+        screen.line("seen since")?;
+        reads(&since)?;
+    }
+    if record.get("complete").and_then(Value::as_bool) == Some(false) {
+        screen
+            .note("the record is longer than one look: older or later reads are found with sluice audit show --agent");
+    }
     Ok(())
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::client::{Ask, Client, Reach, shown, text};
 use crate::commands::policy::counted;
 use crate::commands::services;
+use crate::failing;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::watch::{self, Listing};
@@ -47,6 +48,12 @@ fn draw(client: &Client, status: &Value, screen: &Screen) -> Result<(), Failure>
     line("gateway", format!("{}, {}", client.address(), shown(status, "phase")))?;
     line("node", format!("{}, release {}", shown(status, "node"), shown(status, "release")))?;
     line("rules", format!("{} rules, version {}", shown(status, "rules"), shown(status, "policy_version")))?;
+    for one in list(status, "nodes_differ") {
+        line(
+            "NODES",
+            format!("differ: {}; sluice nodes list", crate::visible::line(one.as_str().unwrap_or_default())),
+        )?;
+    }
     let freezes = list(status, "freezes");
     if freezes.is_empty() {
         line("frozen", "nothing".into())?;
@@ -66,6 +73,10 @@ fn draw(client: &Client, status: &Value, screen: &Screen) -> Result<(), Failure>
     let holds = status.get("holds").and_then(Value::as_object);
     let held: Vec<String> = holds.into_iter().flatten().map(|(state, n)| format!("{n} {state}")).collect();
     line("holds", if held.is_empty() { "none".into() } else { held.join(", ") })?;
+    for write in list(status, "retrying") {
+        let (id, capability) = (shown(write, "buffer_id"), shown(write, "capability"));
+        line("retrying", format!("{id} {capability}: {}", failing::line(write).unwrap_or_default()))?;
+    }
     line("approvals", format!("{} open", shown(status, "open_approvals")))?;
     line("alerts", format!("{} open", shown(status, "open_alerts")))?;
     for budget in list(status, "budgets") {
@@ -77,21 +88,39 @@ fn draw(client: &Client, status: &Value, screen: &Screen) -> Result<(), Failure>
         line("budget", format!("{} of {} in 24 h: {whose}", shown(budget, "used"), shown(budget, "limit")))?;
     }
     line("disk", shown(status, "disk"))?;
+    if let Some(doubt) = status.get("clock_doubt").and_then(Value::as_str) {
+        line("clock", format!("{}; sluice clock", crate::visible::line(doubt)))?;
+    }
     if status.get("clock_suspect") == Some(&Value::Bool(true)) {
         line("clock", "has jumped a moment ago; nothing is sent until it is settled".into())?;
+    }
+    if let Some(speed) = status.get("slow_start").and_then(Value::as_u64) {
+        let text = format!("what piled up leaves slowly: {speed} writes a second at each service, doubled every 30 s");
+        line("release", text)?;
     }
     let sandbox = status.get("sandbox").cloned().unwrap_or_default();
     let missing: Vec<&str> = list(&sandbox, "missing").iter().filter_map(Value::as_str).collect();
     if !missing.is_empty() {
         line("sandbox", format!("{}: workers run without {}", shown(&sandbox, "mode"), missing.join(", ")))?;
     }
+    if status.get("nobody_is_told") == Some(&Value::Bool(true)) {
+        line(
+            "CHANNELS",
+            "none: nobody is told of questions and alerts; set up `telegram` or `email` in sluice.yaml".into(),
+        )?;
+    }
     for channel in list(status, "channels") {
         let (name, since) = (shown(channel, "name"), shown(channel, "since"));
-        let how = match channel.get("reason") {
-            None => format!("is heard since {since}"),
-            Some(_) => format!("is not heard since {since}: {}", shown(channel, "reason")),
+        let how = match text(channel, "state") {
+            "heard" => format!("is heard since {since}"),
+            "not_heard" => format!("is not heard since {since}: {}", shown(channel, "reason")),
+            _ => "has not been tried yet".to_owned(),
         };
         line("channel", format!("{name} {how}"))?;
+        if text(channel, "delivery") == "not_sending" {
+            let (since, why) = (shown(channel, "delivery_since"), shown(channel, "delivery_reason"));
+            line("channel", format!("{name} delivers nothing since {since}: {why}"))?;
+        }
     }
     for mount in list(status, "mounts") {
         let waiting = mount.get("waiting_tools").and_then(Value::as_u64).unwrap_or(0);

@@ -2,6 +2,7 @@
 //!
 //! The service is a thread that counts what it does. The adapter is a program of its own, run as in production.
 
+mod escaping;
 mod house;
 
 use serde_json::json;
@@ -65,7 +66,8 @@ async fn what_was_done_is_taken_back_and_never_over_what_a_person_did_since() {
         all.push(house.gw.store.hold(hold).await.unwrap().unwrap());
     }
     for (hold, left) in [(&all[1], ["one", "✓ two"].as_slice()), (&all[0], &["✓ two"])] {
-        let (_, made) = rollback::take_all_back(&house.gw, std::slice::from_ref(hold), &ana()).await.unwrap();
+        let chosen = rollback::ChosenWrites { holds: vec![(*hold).clone()], ..rollback::ChosenWrites::default() };
+        let (_, made) = rollback::take_all_back(&house.gw, &chosen, &ana()).await.unwrap();
         assert_eq!(house.settle(made[0]).await, "done");
         assert_eq!(house.todo.titles(), left);
     }

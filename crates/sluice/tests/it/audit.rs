@@ -7,7 +7,10 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 fn sluice(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sluice")).args(arguments).output().unwrap()
+    // A gateway that the user of this machine has must not be found.
+    let nowhere = "/nonexistent";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.env("XDG_CONFIG_HOME", nowhere).env_remove("SLUICE_CONFIG").args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -27,7 +27,7 @@ fn dead_letters_are_listed_by_cause_changed_tried_and_given_up() {
     assert_eq!(gate.run(&["dead", "list"]).stderr, "there are no dead letters\n");
     let (first, second, third) = (dead(&gate, "a"), dead(&gate, "b"), dead(&gate, "c"));
     insta::assert_snapshot!(gate.table(&gate.works(&["dead", "list"])), @r"
-    CAUSE  COUNT  SERVICE  FIRST  LAST  WHY
+    CAUSE  COUNT  SERVICE  FIRST  LAST  WHY  THE SERVICE SAYS
     filesystem.write:filesystem.symlink  3  filesystem  TIME  TIME  the path leads through a symbolic link, which is never followed
     ");
     assert!(gate.works(&["dead", "show", &first]).contains("milk"));

@@ -57,6 +57,14 @@ operations:
     arguments: {{title: {{type: text, required: true, max: 60}}}}
     answer: {{type: object, required: [id], properties: {{id: {{type: string}}}}}}
     draft: {{does: finish, named_by: title}}
+  announce:
+    summary: Publishes what was prepared, by its title.
+    method: POST
+    path: /announce
+    body: {{title: "{{title}}"}}
+    arguments: {{title: {{type: text, required: true, max: 60}}}}
+    answer: {{type: object, required: [id], properties: {{id: {{type: string}}}}}}
+    draft: {{does: finish, named_by: title}}
 "#,
         service.address
     )
@@ -192,6 +200,15 @@ fn the_draft_a_crashed_task_worked_on_is_abandoned_and_after_an_attack_all_are()
     scene.service.say(Says::Json("[]".into()));
     scene.asks("publish", json!({"title": "one"}));
     assert_eq!(states(&scene), ["ABANDONED", "IN_PROGRESS", "IN_PROGRESS"]);
+    // Nothing is sent for a draft that is not in progress, and nothing is held for it either.
+    let before = scene.service.asked();
+    for title in ["one", "none"] {
+        let late = scene.asks("announce", json!({"title": title}));
+        assert_eq!((late.status, late.body["code"].as_str()), (422, Some("execute.bad_argument")), "{late:?}");
+    }
+    let again = scene.asks("prepare", json!({"title": "two", "text": "hello"}));
+    assert_eq!(again.body["code"], "execute.bad_argument", "{again:?}");
+    assert_eq!(scene.service.asked(), before);
     // An attack in the answer to a write: quarantine, and no draft of that time goes on.
     scene.service.say(Says::Json(json!({"id": ATTACK}).to_string()));
     scene.asks("publish", json!({"title": "two"}));

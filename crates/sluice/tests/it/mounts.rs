@@ -1,6 +1,7 @@
 //! Mounted servers end to end: a real gateway, real programs behind the looser profile, honest and hostile ones.
 
 mod changing;
+mod escaping;
 mod freezing;
 mod pins;
 mod readers;

@@ -1,5 +1,9 @@
 //! Security proxies end to end: a real gateway, real workers, a real HTTP server that turns from friendly to hostile.
 
+mod freezing;
+mod reporting;
+mod spawning;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +19,9 @@ use crate::running::{Answer, Place, ask, pause};
 #[derive(Clone)]
 pub(crate) enum Says {
     Json(String),
+    Bytes(Vec<u8>),
     Status(u16),
+    Refusal(u16, String),
     /// Once it is told to.
     Late(Arc<(Mutex<bool>, Condvar)>, String),
 }
@@ -55,20 +61,22 @@ impl Service {
                 log.lock().unwrap().push(head + &String::from_utf8_lossy(&body));
                 let now = what.lock().unwrap().clone();
                 let (status, text) = match now {
-                    Says::Json(text) => (200, text),
-                    Says::Status(status) => (status, String::new()),
+                    Says::Json(text) => (200, text.into_bytes()),
+                    Says::Bytes(bytes) => (200, bytes),
+                    Says::Status(status) => (status, Vec::new()),
+                    Says::Refusal(status, text) => (status, text.into_bytes()),
                     Says::Late(word, text) => {
                         let given = word.0.lock().unwrap();
                         drop(word.1.wait_while(given, |given| !*given).unwrap());
-                        (200, text)
+                        (200, text.into_bytes())
                     }
                 };
                 let mut stream = stream;
-                let answer = format!(
-                    "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
+                let head = format!(
+                    "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                     text.len()
                 );
-                drop(stream.write_all(answer.as_bytes()));
+                drop(stream.write_all(&[head.into_bytes(), text].concat()));
             }
         });
         Self { address, says, heard, asked }
@@ -109,7 +117,7 @@ pub(crate) struct Scene {
     pub running: Option<crate::running::Running>,
 }
 
-fn scene(limits: &str) -> Scene {
+pub(crate) fn scene(limits: &str) -> Scene {
     scene_of(|service| service.declaration(limits))
 }
 
@@ -131,7 +139,7 @@ pub(crate) fn scene_of(declaration: impl FnOnce(&Service) -> String) -> Scene {
 }
 
 impl Scene {
-    fn feed(&self) -> Answer {
+    pub fn feed(&self) -> Answer {
         let body = json!({"capability": "proxy.board.feed", "arguments": {"author": "ana"}, "allow_duplicate": true});
         self.place.call(&body).unwrap()
     }
@@ -294,16 +302,83 @@ fn a_service_that_fails_is_asked_again_three_times_and_then_left_to_people() {
     scene.service.say(Says::Status(500));
     // Once while the call waits; after that whoever asked is told when to ask again.
     let first = scene.feed();
-    assert_eq!((first.status, first.body["code"].as_str()), (502, Some("worker.crashed")), "{first:?}");
+    assert_eq!((first.status, first.body["code"].as_str()), (503, Some("execute.unavailable")), "{first:?}");
     assert_eq!((scene.service.asked(), &first.body["retry_after_ms"]), (2, &json!(20_000)), "{first:?}");
+    // Whoever does not wait is refused, and nothing is started: how it goes on is in `failing`.
     let second = scene.feed();
-    assert_eq!((scene.service.asked(), &second.body["retry_after_ms"]), (3, &json!(80_000)), "{second:?}");
-    assert_eq!(scene.shown()["state"], "idle");
-    scene.feed();
-    assert_eq!(scene.service.asked(), 4);
+    assert_eq!((scene.service.asked(), second.body["code"].as_str()), (2, Some("execute.unavailable")), "{second:?}");
+    let left = second.body["retry_after_ms"].as_u64().unwrap();
+    assert!((1..=20_000).contains(&left), "{second:?}");
     let shown = scene.shown();
-    assert_eq!(shown["state"], "waiting", "the fourth fault in a row is a person's: {shown}");
-    assert_eq!(shown["tasks"][0]["crash"]["adversarial"], false);
+    assert_eq!(shown["state"], "idle");
+    let crash = &shown["tasks"][0]["crash"];
+    assert_eq!((&crash["adversarial"], &crash["trigger_detail"]), (&json!(false), &json!("service answered 500")));
+    let listed = String::from_utf8(cli(&scene, &["proxies", "crashes", "board"]).stdout).unwrap();
+    let id = crash["crash_id"].as_str().unwrap();
+    assert!(listed.contains(id) && listed.contains("service answered 500"), "{listed}");
+}
+
+fn cli(scene: &Scene, words: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(words)
+        .env("SLUICE_URL", format!("http://{}", scene.place.main))
+        .env("SLUICE_TOKEN", &scene.place.operator_token)
+        .output()
+        .unwrap()
+}
+
+/// A refusal of the service is an answer: to whom it is told, what it does to the proxy, and whether the write happened.
+#[test]
+fn a_refusal_is_an_answer_and_only_what_may_have_happened_is_in_doubt() {
+    let scene = scene("{per_minute: 100, per_hour: 1000, burn: 2000, breaker_refusals: 50}");
+    // Three times and more: nothing is disabled.
+    for status in [404, 404, 404, 404, 400, 410, 422] {
+        scene.service.say(Says::Refusal(status, r#"{"error": {"message": "No such board: b"}}"#.into()));
+        let answer = scene.feed();
+        assert_eq!(
+            (answer.status, answer.body["code"].as_str()),
+            (422, Some("execute.refused")),
+            "{status} {answer:?}"
+        );
+        assert!(answer.body["detail"].as_str().unwrap().contains(&status.to_string()), "{answer:?}");
+        assert!(!answer.body.to_string().contains("No such board"), "the service's words are for people: {answer:?}");
+    }
+    let shown = scene.shown();
+    assert_eq!((&shown["state"], &shown["tasks"][0]["state"]), (&json!("idle"), &json!("clean")), "{shown}");
+    // Of a write (five, as many as the batch window lets through): what a plain refusal and a limit prove, and what they do not.
+    for (status, expected) in [(400, "dead"), (422, "dead"), (429, "retrying"), (409, "in_doubt"), (500, "in_doubt")] {
+        scene.service.say(Says::Refusal(status, r#"{"error": {"message": "No such board: b"}}"#.into()));
+        let before = scene.service.asked();
+        let body = json!({
+            "capability": "proxy.board.post", "arguments": {"board": "b", "text": format!("hi {status}")}, "wait_ms": 0,
+        });
+        let call = scene.place.call(&body).unwrap().body["call_id"].as_str().unwrap().to_owned();
+        let standing = |key: &str| ask(scene.place.main, "GET", &format!("/v1/calls/{call}"), key, None).unwrap().body;
+        wait_until("the write was tried", || {
+            ![json!("held"), json!("executing")].contains(&standing(&scene.place.agent_key)["status"])
+        });
+        let told = standing(&scene.place.agent_key);
+        let found = told["status"].as_str().unwrap().to_owned();
+        let doubt = ["in_doubt", "needs_human"].contains(&found.as_str());
+        assert!(found == expected || (expected == "in_doubt" && doubt), "{status}: {told}");
+        assert_eq!(scene.service.asked(), before + 1, "{status}: once");
+        assert!(!told.to_string().contains("No such board"), "{told}");
+        if found == "dead" {
+            let people = standing(&scene.place.operator_token);
+            assert_eq!(people["last_error"]["service_says"], "No such board: b", "{people}");
+            assert_eq!(people["last_error"]["code"], "execute.refused", "{people}");
+            let dead = String::from_utf8(cli(&scene, &["dead", "list"]).stdout).unwrap();
+            assert!(dead.contains("No such board: b"), "{dead}");
+        }
+        if found == "retrying" {
+            assert_eq!((&told["retry"]["attempt"], &told["retry"]["of"]), (&json!(1), &json!(5)), "{told}");
+            assert!(told["retry"]["next_at"].is_string() && told["last_error"]["code"] == "egress.limit", "{told}");
+        }
+    }
+    let alerts = scene.operator("GET", "/v1/alerts", None).body;
+    let dead: Vec<&Value> =
+        alerts["data"].as_array().unwrap().iter().filter(|alert| alert["topic"] == "hold.dead").collect();
+    assert!(dead.len() == 2 && dead.iter().all(|alert| alert["severity"] == "warning"), "{alerts}");
 }
 
 #[test]
@@ -414,7 +489,8 @@ fn a_gateway_that_died_writes_down_the_ends_of_its_tasks() {
     let lines = ["ana", "ben"].map(|author| asked_and_left(&scene, author));
     wait_until("both tasks run", || {
         let shown = scene.shown();
-        shown["tasks"].as_array().unwrap().iter().filter(|task| task["state"] == "running").count() == 2
+        let asks = |task: &&Value| task["state"] == "running" && task["requests"] == 1;
+        shown["tasks"].as_array().unwrap().iter().filter(asks).count() == 2
     });
     scene.running.take().unwrap().kill();
     scene.running = Some(scene.place.start());
@@ -425,6 +501,12 @@ fn a_gateway_that_died_writes_down_the_ends_of_its_tasks() {
     let ids: std::collections::BTreeSet<String> =
         shown["tasks"].as_array().unwrap().iter().map(|task| task["crash"]["crash_id"].to_string()).collect();
     assert_eq!(ids.len(), 2, "each has a report of its own: {shown}");
+    for crash in shown["tasks"].as_array().unwrap().iter().map(|task| &task["crash"]) {
+        assert_eq!(crash["trigger_detail"], "the gateway ended while the worker was at work", "{crash}");
+        assert_eq!(crash["files_written_this_session"], json!(["logs/audit.jsonl"]), "{crash}");
+    }
+    let requests: u64 = shown["tasks"].as_array().unwrap().iter().map(|task| task["requests"].as_u64().unwrap()).sum();
+    assert_eq!(requests, 2, "each request was counted before it left: {shown}");
     let reports = fs::read_dir(scene.workspace().join("logs")).unwrap().flatten();
     assert_eq!(reports.filter(|entry| entry.file_name().to_string_lossy().starts_with("crash-")).count(), 2);
 }

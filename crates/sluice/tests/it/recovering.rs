@@ -66,6 +66,59 @@ fn operator(place: &Place, method: &str, path: &str) -> Value {
 }
 
 #[test]
+fn a_gateway_started_with_a_home_and_without_one_finds_its_state_file_and_says_where_it_looked() {
+    let place = Place::new("", ORG, None);
+    let home = place.folder.path().join("home");
+    let standing = || operator(&place, "GET", "/v1/recovery");
+    for _ in 0..2 {
+        for variables in [&[][..], &[("HOME", home.as_path())][..]] {
+            let running = place.start_with(variables);
+            let found = standing();
+            assert_eq!(found["standing"], "trusted", "{variables:?}: {found}");
+            stop(running);
+        }
+    }
+    // Where the file named in the data folder is gone or could be written by others, it is frozen and says where it looked.
+    let named = place.folder.path().join("data/state_file.path");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&named).unwrap().permissions());
+    assert_eq!(mode & 0o077, 0, "nobody else reads what is in the data folder");
+    let state = PathBuf::from(fs::read_to_string(&named).unwrap());
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let running = place.start_with(&[("HOME", home.as_path())]);
+    let found = standing();
+    assert_eq!(found["standing"], "suspected", "{found}");
+    let text = found["findings"][0]["text"].as_str().unwrap();
+    let looked = home.join(".local/state/sluice").display().to_string();
+    assert!(text.contains(&looked) && text.contains("recovery.state_file") && text.contains("HOME"), "{text}");
+    stop(running);
+}
+
+#[test]
+fn the_name_of_a_state_file_in_the_data_folder_leads_to_no_other_file() {
+    let place = Place::new("", ORG, None);
+    stop(place.start());
+    let named = place.folder.path().join("data/state_file.path");
+    let state = PathBuf::from(fs::read_to_string(&named).unwrap());
+    let text = fs::read_to_string(&state).unwrap();
+    // Somebody who can write to the data folder forges a state file and names it.
+    let forged = [place.folder.path().join("data/state.json"), place.folder.path().join("sluice/0011/state.json")];
+    for path in &forged {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, &text).unwrap();
+    }
+    fs::remove_file(&state).unwrap();
+    for path in &forged {
+        fs::write(&named, path.display().to_string()).unwrap();
+        let running = place.start();
+        let found = operator(&place, "GET", "/v1/recovery");
+        assert_eq!(found["standing"], "suspected", "{}: {found}", path.display());
+        assert_eq!(found["state_file"], state.display().to_string());
+        stop(running);
+        fs::remove_file(&state).unwrap();
+    }
+}
+
+#[test]
 fn a_restored_data_folder_sends_nothing_and_says_so_until_an_admin_decides() {
     let place = Place::new("holds: {delays: {\"filesystem.*\": 5s}}\n", ORG, None);
     let root = place.folder.path().to_path_buf();

@@ -9,4 +9,5 @@ mod matrix;
 mod post;
 mod serving;
 mod walk;
+mod whole;
 mod words;

@@ -39,7 +39,11 @@ pub struct Answer {
 impl Place {
     /// Sets a gateway up: rules, a folder for the agent, an agent and two keys.
     pub fn new(config: &str, org: &str, postgres: Option<&str>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::within(tempfile::tempdir().unwrap(), config, org, postgres)
+    }
+
+    /// The same in a folder that is there.
+    pub fn within(folder: tempfile::TempDir, config: &str, org: &str, postgres: Option<&str>) -> Self {
         let root = folder.path();
         fs::create_dir_all(root.join("policies/agents")).unwrap();
         fs::create_dir_all(root.join("work")).unwrap();
@@ -58,7 +62,8 @@ impl Place {
 
     fn keys(root: &Path, postgres: Option<&str>) -> (String, String) {
         let node = NodeName::new("setup").unwrap();
-        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_790_000_000_000)));
+        // A gateway that was away for long lets writes go slowly at first: it was set up just now.
+        let clock = Arc::new(ManualClock::at(now()));
         let store = match postgres {
             Some(url) => Store::open_server(url, node).unwrap(),
             None => Store::open_file(&root.join("data/sluice.db"), node, clock).unwrap(),
@@ -92,11 +97,17 @@ impl Place {
 
     /// Starts the gateway and waits until it takes calls.
     pub fn start(&self) -> Running {
+        self.start_with(&[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_with(&self, environment: &[(&str, &Path)]) -> Running {
         let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(["serve", "--config"])
             .arg(self.folder.path().join("sluice.yaml"))
             .env_clear()
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -135,6 +146,13 @@ impl Drop for Running {
         drop(self.0.kill());
         drop(self.0.wait());
     }
+}
+
+/// The time as another process on this machine has it.
+#[expect(clippy::disallowed_methods, reason = "another process goes by it")]
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
 /// Waits for a process of its own: there is no clock to inject into it.

@@ -87,6 +87,7 @@ fn the_status_fits_one_screen() {
     alerts      0 open
     budget      0 of 2000 in 24 h: all agents
     disk        enough
+    CHANNELS    none: nobody is told of questions and alerts; set up `telegram` or `email` in sluice.yaml
     record      NODE: N entries, N signed, head HASH
     ");
     assert_eq!(gate.json(&["status"])["phase"], "open");
@@ -284,6 +285,8 @@ fn every_command_shows_examples_before_anything_else() {
         "alerts list",
         "alerts ack",
         "allowances list",
+        "channels list",
+        "channels test",
         "allowances revoke",
         "rollback plan",
         "rollback apply",

@@ -66,3 +66,32 @@ fn a_certificate_of_ones_own_authority_is_explained_and_then_trusted() {
     let run = bench.run_with(&["status"], "", &[base]);
     assert_eq!((run.code, run.stderr.contains("holds no certificate")), (1, true), "{}", run.stderr);
 }
+
+#[test]
+fn doctor_says_until_when_the_certificate_is_valid() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["init", "--dir", "gate", "--yes"]).code, 0);
+    let written = fs::read_to_string(bench.path("gate/sluice.yaml")).unwrap();
+    fs::write(bench.path("gate/sluice.yaml"), format!("{written}\ntls: {{cert: cert.pem, key: key.pem}}\n")).unwrap();
+    let file = bench.path("gate/sluice.yaml");
+    let soon = rcgen::date_time_ymd(1970, 1, 1) + std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let far = rcgen::date_time_ymd(2400, 1, 1);
+    let week = std::time::Duration::from_secs(7 * 24 * 3600);
+    for (end, state, words) in [
+        (far, "ok", "valid until 2400-01-01"),
+        (soon + week, "warn", "expires soon"),
+        (soon - week, "fail", "has expired"),
+    ] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_after = end;
+        fs::write(bench.path("gate/cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(bench.path("gate/key.pem"), key.serialize_pem()).unwrap();
+        let run = bench.run_with(&["doctor", "--json"], "", &[("SLUICE_CONFIG", file.to_str().unwrap())]);
+        let said: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let found = said["checks"].as_array().unwrap();
+        let tls = found.iter().find(|finding| finding["check"] == "tls").unwrap();
+        assert_eq!(tls["state"], state, "{tls}");
+        assert!(tls["message"].as_str().unwrap().contains(words), "{tls}");
+    }
+}

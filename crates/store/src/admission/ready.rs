@@ -65,8 +65,12 @@ impl Rows {
         let hold = admission.new_hold(some_time, HoldState::Held { not_before: some_time }, tier);
         let message = (tier == Tier::Notify).then(|| {
             let agent = admission.action.agent();
-            let body = serde_json::json!({"call": admission.call, "hold": admission.hold, "agent": agent});
-            let (id, topic) = (admission.message, "call.notify".into());
+            let targets: Vec<&str> = admission.targets.iter().take(5).map(|target| target.value.as_str()).collect();
+            let body = serde_json::json!({
+                "call": admission.call, "hold": admission.hold, "agent": agent,
+                "capability": admission.action.capability(), "targets": targets,
+            });
+            let (id, topic) = (admission.message, outbox::NOTICE.into());
             outbox::row(&Message { id, topic, severity: Severity::Info, body })
         });
         Self {

@@ -6,9 +6,9 @@
 use std::fmt::Write as _;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use sluice_core::mail::{Mail, words};
+use sluice_core::mail::{Authentication, Mail, words};
 
-use super::copy::{self, ATTACHMENT, CUT, Copy, HIDDEN, UNREAD, WITHHELD, Writer};
+use super::copy::{self, AMBIGUOUS, ATTACHMENT, CUT, Copy, HIDDEN, UNREAD, VERDICTS, WITHHELD, Writer};
 use super::files;
 use super::packing::{self, Packer, Unpacker};
 use super::{Batch, Change, Reader};
@@ -28,6 +28,8 @@ const LAST_SECOND: i64 = 253_402_300_800;
 const ENOUGH_TO_LEARN: i64 = 2_000;
 /// Longest beginning shown in lists, in characters.
 const PREVIEW: usize = 100;
+/// Flags that follow from labels, and change with them.
+const LABEL_FLAGS: i64 = UNREAD | HIDDEN;
 /// Seconds whose next free key is remembered.
 const REMEMBERED: usize = 100_000;
 
@@ -137,8 +139,8 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
         .query_row([&mail.id], |row| {
             let same = row.get::<_, i64>(1)? == mail.received
                 && row.get::<_, i64>(2)? == signed(mail.size)
-                && row.get_ref(3)?.as_str().is_ok_and(|subject| subject == mail.subject)
-                && (row.get::<_, i64>(4)? & (WITHHELD | CUT)) == (flags(mail) & (WITHHELD | CUT));
+                && row.get_ref(3)?.as_str().is_ok_and(|subject| subject == mail.subject_line())
+                && (row.get::<_, i64>(4)? & !LABEL_FLAGS) == (flags(mail) & !LABEL_FLAGS);
             Ok(same)
         })
         .optional()
@@ -159,14 +161,14 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
     let connection = &writer.connection;
     let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size, dictionary, \
         length, packed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
-    let sender = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
+    let (sender, subject) = (mail.sender_line(), mail.subject_line());
     let row = params![
         key,
         mail.id,
         mail.thread,
         mail.received,
         sender,
-        mail.subject,
+        subject,
         preview(&mail.text),
         mail.labels.join(" "),
         flags(mail),
@@ -195,6 +197,8 @@ fn flags(mail: &Mail) -> i64 {
     of(!mail.attachments.is_empty(), ATTACHMENT)
         | of(!mail.withheld.is_empty(), WITHHELD)
         | of(mail.cut, CUT)
+        | of(mail.ambiguous.is_some(), AMBIGUOUS)
+        | i64::from(mail.authentication.map_or(0, Authentication::to_bits)) << VERDICTS.0
         | label_flags(&mail.labels)
 }
 
@@ -226,7 +230,7 @@ fn key_of(connection: &Connection, id: &str) -> Result<Option<(i64, i64)>, Store
 fn relabel(connection: &Connection, id: &str, labels: &[String]) -> Result<(), StoreError> {
     // A message that is not here yet comes with its labels.
     let Some((key, flags)) = key_of(connection, id)? else { return Ok(()) };
-    let flags = (flags & !(UNREAD | HIDDEN)) | label_flags(labels);
+    let flags = (flags & !LABEL_FLAGS) | label_flags(labels);
     let sql = "UPDATE messages SET labels = ?2, flags = ?3 WHERE key = ?1 AND (labels <> ?2 OR flags <> ?3)";
     let changed = connection
         .prepare_cached(sql)
@@ -311,7 +315,7 @@ fn indexed(mail: &Mail, sender: &str) -> String {
         });
     };
     marked(sender, FROM);
-    marked(&mail.subject, SUBJECT);
+    marked(&mail.subject_line(), SUBJECT);
     for person in mail.to.iter().chain(&mail.cc) {
         marked(&person.to_string(), TO);
     }

@@ -20,7 +20,7 @@ use crate::sqlite::fault;
 /// Marks a file as a copy of ours: "Slur".
 const APPLICATION_ID: i64 = 0x536c_7572;
 /// Raised when the form changes; an older copy is made anew.
-const FORM: i64 = 3;
+const FORM: i64 = 4;
 const SCHEMA: &str = include_str!("schema.sql");
 /// Connections that are kept for the next reader.
 const KEPT: usize = 16;
@@ -31,6 +31,10 @@ pub const ATTACHMENT: i64 = 2;
 pub const HIDDEN: i64 = 4;
 pub const WITHHELD: i64 = 8;
 pub const CUT: i64 = 16;
+/// Read in two ways.
+pub const AMBIGUOUS: i64 = 32;
+/// From which bit on the receiving server's verdicts about the sender stand, and how many values they have.
+pub const VERDICTS: (u32, i64) = (8, 512);
 
 const GET: &str = "SELECT id, thread, received, labels, subject, size, flags, dictionary, length, packed FROM messages \
     WHERE id = ?1";
@@ -157,6 +161,14 @@ impl Copy {
         self.with_reader(|opened| {
             let count: i64 =
                 opened.connection.query_row("SELECT count(*) FROM messages", [], |row| row.get(0)).map_err(fault)?;
+            Ok(u64::try_from(count).unwrap_or(0))
+        })
+    }
+
+    pub fn withheld_count(&self) -> Result<u64, StoreError> {
+        self.with_reader(|opened| {
+            let sql = "SELECT count(*) FROM messages WHERE (flags & ?1) <> 0";
+            let count: i64 = opened.connection.query_row(sql, [WITHHELD], |row| row.get(0)).map_err(fault)?;
             Ok(u64::try_from(count).unwrap_or(0))
         })
     }
@@ -292,6 +304,10 @@ fn read(connection: &Connection, unpacker: &mut Unpacker, row: &Row<'_>, reader:
         ..Mail::default()
     };
     packing::fill(&mut mail, body_in(connection, unpacker, row, 7)?)?;
+    // The row holds the subject as people are shown it. Two readings are no subject.
+    if mail.ambiguous.as_ref().is_some_and(|doubt| !doubt.subjects.is_empty()) {
+        mail.subject.clear();
+    }
     // SECURITY: the one place where a whole message leaves the copy. What is withheld leaves as a stub.
     if reader == Reader::Agent && flags & WITHHELD != 0 {
         let withheld = std::mem::take(&mut mail.withheld);

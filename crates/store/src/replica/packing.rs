@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use sluice_core::mail::{Address, Attachment, Mail};
+use sluice_core::mail::{Address, Ambiguity, Attachment, Authentication, Mail};
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::error::StoreError;
@@ -35,6 +35,10 @@ struct Details {
     w: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     s: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    d: Option<Ambiguity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    v: Option<Authentication>,
 }
 
 /// Bytes as kept.
@@ -55,6 +59,8 @@ pub fn plain(mail: &Mail) -> Result<Vec<u8>, StoreError> {
         i: mail.message_id.clone(),
         w: mail.withheld.clone(),
         s: (mail.score > 0).then_some(mail.score),
+        d: mail.ambiguous.clone(),
+        v: mail.authentication,
     };
     let head = serde_json::to_vec(&details).map_err(|error| StoreError::Engine(Box::new(error)))?;
     let length = u32::try_from(head.len()).map_err(|_| damaged())?;
@@ -76,6 +82,8 @@ pub fn fill(mail: &mut Mail, plain: &[u8]) -> Result<(), StoreError> {
     mail.message_id = details.i;
     mail.withheld = details.w;
     mail.score = details.s.unwrap_or_default();
+    mail.ambiguous = details.d;
+    mail.authentication = details.v;
     mail.text = text.to_owned();
     Ok(())
 }

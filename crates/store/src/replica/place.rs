@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::OpenFlags;
-use rusqlite::backup::{Backup, StepResult};
 use sluice_seal::{Key, Seal};
 
 use super::copy::{self, Copy};
+use crate::backup::{copy_pages, settle};
 use crate::error::StoreError;
-use crate::sqlite::fault;
 
 /// The file that says which copy answers.
 const POINTER: &str = "current";
@@ -137,18 +136,44 @@ impl Place {
         {
             let source = copy::connect(&from, seal.as_deref(), OpenFlags::default())?;
             let mut target = copy::connect(&to, self.seal.as_deref(), OpenFlags::default())?;
-            let backup = Backup::new(&source, &mut target).map_err(fault)?;
-            // All in one transaction of the new file: it is whole or empty.
-            match backup.step(-1).map_err(fault)? {
-                StepResult::Done => {}
-                _ => return Err(StoreError::InUse),
-            }
+            copy_pages(&source, &mut target)?;
         }
         fs::File::open(&to).and_then(|file| file.sync_all()).map_err(unavailable)?;
         self.point(next)?;
         self.sweep(next);
         Ok(next)
     }
+}
+
+/// Copies what answers in a folder into another folder, in the form it lies in, while it may be written. A sealed copy is
+/// sealed with the same key. Gives whether there was anything to copy.
+pub fn back_up(folder: &Path, key: Option<&Key>, to: &Path) -> Result<bool, StoreError> {
+    let generation = pointed(folder)?;
+    let form = [CLEAR, SEALED].into_iter().find(|form| file(folder, generation, form).exists());
+    let Some(form) = form else { return Ok(false) };
+    let is_sealed = form == SEALED;
+    if is_sealed && !fits(folder, key)? {
+        return Err(StoreError::WrongKey);
+    }
+    let seal = key.filter(|_| is_sealed).map(|key| Seal::new(key.clone())).transpose();
+    let seal = seal.map_err(|error| StoreError::Engine(Box::new(error)))?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(unavailable)?;
+    // A sealed file opens under its own name alone.
+    let (from, target) = (file(folder, generation, form), file(to, generation, form));
+    copy::begin(&target)?;
+    {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let source = copy::connect(&from, seal.as_ref(), flags)?;
+        let mut copied = copy::connect(&target, seal.as_ref(), OpenFlags::default())?;
+        copy_pages(&source, &mut copied)?;
+        settle(&copied)?;
+    }
+    fs::File::open(&target).and_then(|file| file.sync_all()).map_err(unavailable)?;
+    if let (true, Some(key)) = (is_sealed, key) {
+        lasting(to, MARK, &key.mark())?;
+    }
+    lasting(to, POINTER, &generation.to_string())?;
+    Ok(true)
 }
 
 /// Which generation answers.

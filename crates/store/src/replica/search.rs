@@ -5,10 +5,11 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
+use sluice_core::mail::Authentication;
 use sluice_core::mail::query::{Field, Query, Term};
 
 use super::apply::{FROM, SUBJECT, TO, key_at};
-use super::copy::{ATTACHMENT, Copy, HIDDEN, Label, Opened, UNREAD, WITHHELD};
+use super::copy::{AMBIGUOUS, ATTACHMENT, Copy, HIDDEN, Label, Opened, UNREAD, VERDICTS, WITHHELD};
 use super::{Hit, Hits, MOST_HITS, Order, Reader, Search, packing, rank, snippet};
 use crate::error::StoreError;
 use crate::sqlite::fault;
@@ -76,6 +77,12 @@ fn shown(found: Found, reader: Reader) -> Hit {
         hit.sender.clear();
         hit.subject.clear();
         hit.snippet.clear();
+        hit.authentication = None;
+    }
+    // Two readings are for people. An agent is not told a sender that another reader does not name.
+    if reader == Reader::Agent && hit.ambiguous {
+        hit.sender.clear();
+        hit.subject.clear();
     }
     hit
 }
@@ -254,6 +261,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
         unread: flags & UNREAD != 0,
         attachment: flags & ATTACHMENT != 0,
         withheld: flags & WITHHELD != 0,
+        ambiguous: flags & AMBIGUOUS != 0,
+        authentication: u16::try_from(flags >> VERDICTS.0 & (VERDICTS.1 - 1)).ok().and_then(Authentication::from_bits),
     };
     Ok(Found { key: row.get(0)?, hit })
 }

@@ -11,6 +11,7 @@ use sluice_core::{Clock, NodeName};
 use tokio::sync::mpsc;
 
 use super::ballast::Ballast;
+use super::footing::OpenedFiles;
 use super::{LOG_PAGES, SqliteTx};
 use crate::desk::Errand;
 use crate::error::StoreError;
@@ -39,6 +40,7 @@ pub(super) struct Writer {
     pub node: NodeName,
     pub clock: Arc<dyn Clock>,
     pub ballast: Ballast,
+    pub footing: OpenedFiles,
     pub porter: Porter<SqliteTx>,
     /// Set once the file can no longer be believed by this process.
     pub broken: Option<StoreError>,
@@ -147,6 +149,8 @@ impl Writer {
             tx.move_log_at(0)?;
             done = tx.commit_group(node, clock.as_ref(), group);
         }
+        // What is committed into a file that nobody finds again is not durable, whatever SQLite says.
+        let done = done.and_then(|()| self.footing.check());
         if let Err(fault) = &done
             && is_final(fault)
         {
@@ -162,5 +166,5 @@ fn answer(group: impl IntoIterator<Item = Box<dyn Errand<SqliteTx>>>, fault: Opt
 
 /// Whether the file can no longer be believed by this process.
 fn is_final(fault: &StoreError) -> bool {
-    matches!(fault, StoreError::Damaged { .. })
+    matches!(fault, StoreError::Damaged { .. } | StoreError::Removed)
 }

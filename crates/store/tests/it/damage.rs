@@ -102,7 +102,7 @@ pub fn furnish_the_vault(world: &World) {
     for version in 1..=2 {
         world.wait(world.store.put_secret(vault::put(world, "mail/token", version, id))).unwrap();
     }
-    egress::take(world, Limits::default(), 1, true);
+    egress::take(world, Limits::default(), 1);
     egress::heard(world, 429);
 }
 

@@ -209,7 +209,7 @@ pub fn refused() -> Outcome {
 }
 
 pub fn resolve(world: &World, hold: &Hold, evidence: Evidence) -> Result<Hold, StoreError> {
-    let resolve = Resolve { hold: hold.id, version: hold.version, evidence, message: message(world) };
+    let resolve = Resolve { hold: hold.id, version: hold.version, evidence, lookups: 3, message: message(world) };
     world.wait(world.store.resolve(resolve))
 }
 
@@ -230,7 +230,8 @@ pub fn recover(world: &World, which: Abandoned) -> Vec<HoldId> {
 
 /// Every message that is due, by topic.
 pub fn messages(world: &World, topic: &str) -> Vec<Message> {
-    let due = world.wait(world.store.outbox(world.now(), 1000)).unwrap();
+    let mut due = world.wait(world.store.outbox(world.now(), 1000)).unwrap();
+    due.extend(world.wait(world.store.untold_notices(world.now(), 1000)).unwrap());
     due.into_iter().map(|undelivered| undelivered.message).filter(|message| message.topic == topic).collect()
 }
 

@@ -151,13 +151,16 @@ impl Expected {
     fn settle(&mut self, word: &Word, now: Timestamp) -> bool {
         match (word, self.word) {
             (Word::Happened { .. }, "in_doubt" | "needs_human") => self.becomes("done", now),
-            (Word::Again, "needs_human") => self.becomes("ready", now),
+            (Word::Again, "in_doubt" | "needs_human") => self.becomes("ready", now),
+            // The wait before the next attempt ends.
+            (Word::Again, "ready") if self.attempts > 0 => self.becomes("ready", now),
             (Word::Again, "dead" | "stale") => {
                 self.attempts = 0;
                 self.becomes("held", now + WINDOW)
             }
-            (Word::GiveUp, "needs_human") => self.becomes("dead", now),
+            (Word::GiveUp, "in_doubt" | "needs_human") => self.becomes("dead", now),
             (Word::GiveUp, "dead" | "stale") => self.becomes("discarded", now),
+            (Word::GiveUp, "ready") if self.attempts > 0 => self.becomes("discarded", now),
             _ => false,
         }
     }

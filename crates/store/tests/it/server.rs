@@ -248,3 +248,114 @@ fn a_store_can_be_opened_from_within_a_runtime_and_keeps_the_servers_time() {
         assert!(admitted_at > sluice_core::Timestamp::from_millis(1_750_000_000_000), "{admitted_at}");
     });
 }
+
+/// Everything a node can be asked to do while something is missing.
+fn refused(world: &World) {
+    assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "refused")))), "store.unavailable");
+    assert_eq!(code(world.wait(world.store.beat())), "store.unavailable");
+    let stop = world.store.stop_lane();
+    let by = sluice_core::Actor::Node(world.store.node().clone());
+    assert_eq!(code(world.wait(stop.freeze(sluice_store::Scope::All, by, String::new()))), "store.unavailable");
+    assert_eq!(code(world.wait(world.store.holds(None, 9))), "store.unavailable", "also reading");
+}
+
+#[test]
+fn a_server_that_lacks_one_acknowledged_write_is_noticed_before_anything_is_done_on_it() {
+    let Some(database) = Database::fresh() else { return };
+    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    let kept = world.held("clerk", "kept");
+    database.keep_copy();
+    let lost = world.held("clerk", "lost");
+    assert_eq!(world.store.missing_ground(), None, "a cut is no loss");
+    database.fail_over();
+    refused(&world);
+    let missing = world.store.missing_ground().unwrap();
+    assert!(missing.iter().any(|finding| finding.kind.code() == "recovery.log_behind"), "{missing:?}");
+    // Asked again, it still says no: nothing but the record of it goes on.
+    refused(&world);
+    let message = sluice_core::ids::MessageId::mint(world.ids.as_ref());
+    assert!(world.wait(world.store.suspect(missing, message)).unwrap());
+    assert_eq!(world.store.missing_ground(), None);
+    assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "frozen")))), "freeze.active");
+    let there: BTreeSet<HoldId> =
+        world.wait(world.store.holds(None, 9)).unwrap().into_iter().map(|hold| hold.id).collect();
+    assert!(there.contains(&kept) && !there.contains(&lost));
+    assert_eq!(recorded(&world, "recovery.suspected"), 1);
+    let by = sluice_core::Actor::Node(world.store.node().clone());
+    world
+        .wait(world.store.stop_lane().freeze(sluice_store::Scope::All, by, "also the stop lane goes on".into()))
+        .unwrap();
+    checker::check(&world);
+}
+
+#[test]
+fn a_copy_from_before_the_start_or_before_the_node_is_noticed_too() {
+    let Some(database) = Database::fresh() else { return };
+    let clock = ManualClock::default();
+    let other = World::server(database.url(), "gw-0", &clock);
+    for earlier in [false, true] {
+        if earlier {
+            drop(World::server(database.url(), "gw-1", &clock));
+        }
+        database.keep_copy();
+        let world = World::server(database.url(), "gw-1", &clock);
+        database.fail_over();
+        // Nothing was written since the start; the start itself is what is missing.
+        assert_eq!(code(world.wait(world.store.beat())), "store.unavailable", "{earlier}");
+        assert!(world.store.missing_ground().is_some(), "{earlier}");
+        let message = sluice_core::ids::MessageId::mint(other.ids.as_ref());
+        world.wait(world.store.suspect(world.store.missing_ground().unwrap(), message)).unwrap();
+        world.wait(world.store.beat()).unwrap();
+    }
+}
+
+#[test]
+fn a_plain_cut_goes_on_by_itself() {
+    let Some(database) = Database::fresh() else { return };
+    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    for n in 0..4 {
+        world.held("clerk", &n.to_string());
+        database.cut();
+    }
+    world.held("clerk", "after");
+    assert_eq!(world.store.missing_ground(), None);
+    assert_eq!(world.store.take_server_change(), None, "the same server");
+    assert_eq!(world.wait(world.store.holds(None, 9)).unwrap().len(), 5);
+    checker::check(&world);
+}
+
+#[test]
+fn what_another_node_lost_is_noticed_by_whoever_has_seen_it() {
+    let Some(database) = Database::fresh() else { return };
+    let clock = ManualClock::default();
+    let (idle, busy) = (World::server(database.url(), "gw-1", &clock), World::server(database.url(), "gw-2", &clock));
+    busy.held("clerk", "kept");
+    database.keep_copy();
+    busy.held("clerk", "lost");
+    let node = idle.store.node().clone();
+    idle.wait(idle.store.recovery_facts(node, BTreeMap::new())).unwrap();
+    database.fail_over();
+    assert_eq!(code(idle.wait(idle.store.beat())), "store.unavailable");
+    let missing = idle.store.missing_ground().unwrap();
+    assert!(
+        missing.iter().any(|finding| finding.log.as_ref().is_some_and(|log| log.as_str() == "gw-2")),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn a_look_at_a_server_says_whether_it_has_standbys_and_waits_for_one() {
+    let Some(database) = Database::fresh() else { return };
+    let look = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(sluice_store::examine_server(database.url())).unwrap().replication.unwrap()
+    };
+    let before = look();
+    assert!(!before.is_synchronous);
+    // A place kept for a standby: nobody follows, and commits wait for nobody.
+    let slot = database.url().rsplit_once('/').unwrap().1;
+    run_sql(database.url(), &format!("SELECT pg_create_physical_replication_slot('{slot}')"));
+    let with = look();
+    run_sql(database.url(), &format!("SELECT pg_drop_replication_slot('{slot}')"));
+    assert_eq!((with.is_synchronous, with.standbys), (false, before.standbys + 1));
+}

@@ -440,7 +440,13 @@ impl Sim {
     fn report(&mut self, life: &Life, hold: &Hold, ending: Ending) -> Outcome<Vec<Job>> {
         let message = MessageId::mint(&self.ids);
         let word = format!("{ending:?}");
-        match at_once(life.store.finish(Finish { hold: hold.id, epoch: hold.epoch, outcome: ending, message })) {
+        match at_once(life.store.finish(Finish {
+            hold: hold.id,
+            epoch: hold.epoch,
+            outcome: ending,
+            service_words: None,
+            message,
+        })) {
             Ok(after) => {
                 self.book.reported(hold.id);
                 self.note(format!("{} reports {} {word}: {}", life.store.node(), hold.id, after.state.word()));
@@ -459,7 +465,8 @@ impl Sim {
             self.book.forget_windows();
         }
         let message = MessageId::mint(&self.ids);
-        match at_once(life.store.resolve(Resolve { hold: hold.id, version: hold.version, evidence, message })) {
+        let resolve = Resolve { hold: hold.id, version: hold.version, evidence, lookups: 3, message };
+        match at_once(life.store.resolve(resolve)) {
             Ok(after) => {
                 self.book.reported(hold.id);
                 self.note(format!("{} resolves {}: {}", life.store.node(), hold.id, after.state.word()));

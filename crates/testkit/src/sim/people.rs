@@ -281,7 +281,9 @@ impl Sim {
     fn settle(&mut self, store: &Store, hold: &Hold, word: Word) -> Outcome {
         let happened = !self.provider.effects(hold.id).is_empty();
         let word = match &hold.state {
-            HoldState::NeedsHuman { .. } if happened => Word::Happened { evidence: "ana saw it".into() },
+            HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. } if happened => {
+                Word::Happened { evidence: "ana saw it".into() }
+            }
             _ => word,
         };
         let tier = match self.random.below(6) {

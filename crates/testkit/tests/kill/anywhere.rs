@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use sluice_testkit::depth::repetitions;
 use sluice_testkit::ids::SplitMix;
 use sluice_testkit::lives::Workload;
 
@@ -10,7 +11,7 @@ use crate::check::{Verdict, check, settle};
 use crate::ground::{Fate, Ground, Life, Run};
 
 const WRITES: u32 = 100;
-/// Most deaths of one run, so that a thousand of them meet at least four thousand writes.
+/// Most deaths of one run, so that every ten of them meet at least forty writes.
 const DEATHS: u32 = 25;
 
 /// What there was.
@@ -108,8 +109,10 @@ fn kill_until(kills: u32, grounds: Vec<Ground>) -> Tally {
     total
 }
 
-fn wanted() -> Option<u32> {
-    std::env::var("SLUICE_KILLS").ok().map(|kills| kills.parse().unwrap())
+/// How many kills: `SLUICE_KILLS`, or a slice of the nightly matrix.
+fn wanted() -> u32 {
+    let named = std::env::var("SLUICE_KILLS").ok().map(|kills| kills.parse().unwrap());
+    named.unwrap_or_else(|| u32::try_from(repetitions(400, 20_000)).unwrap())
 }
 
 fn demand(total: &Tally, kills: u32) {
@@ -120,16 +123,16 @@ fn demand(total: &Tally, kills: u32) {
 }
 
 #[test]
-fn a_thousand_kills_lose_nothing_and_repeat_nothing_on_sqlite() {
-    let kills = wanted().unwrap_or(1_000);
+fn kills_lose_nothing_and_repeat_nothing_on_sqlite() {
+    let kills = wanted();
     let total = kill_until(kills, vec![Ground::sqlite(), Ground::sqlite()]);
     demand(&total, kills);
 }
 
 #[test]
-fn a_thousand_kills_lose_nothing_and_repeat_nothing_on_postgres() {
+fn kills_lose_nothing_and_repeat_nothing_on_postgres() {
     let (Some(one), Some(two)) = (Ground::postgres(), Ground::postgres()) else { return };
-    let kills = wanted().unwrap_or(1_000);
+    let kills = wanted();
     let total = kill_until(kills, vec![one, two]);
     demand(&total, kills);
 }

@@ -13,7 +13,9 @@ fn offences(rule: fn(&File) -> Vec<Offence>) -> Vec<Offence> {
 
 /// The part before the unit tests.
 fn without_tests(text: &str) -> &str {
-    text.find("\n#[cfg(test)]\nmod ").map_or(text, |at| &text[..=at])
+    let begin =
+        ["\n#[cfg(test)]\nmod ", "\n#[cfg(test)]\npub(crate) mod "].iter().filter_map(|mark| text.find(mark)).min();
+    begin.map_or(text, |at| &text[..=at])
 }
 
 /// Whether `text` holds `word` with nothing around it that would make it another word.

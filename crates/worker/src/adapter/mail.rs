@@ -3,11 +3,12 @@
 //! Takes a raw item, gives a [`Mail`] and the contents of its attachments, which nobody here looks into. Promise: every
 //! text of it passed the stages, the part that is not shown as well as the one that is; whatever speaks to its reader
 //! instead of to its addressee comes with the rules it broke and how much they weigh. From which score on it is
-//! withheld, the gateway decides.
+//! withheld, the gateway decides. What two readers read differently comes as two readings, and weighs all there is.
 
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime::{self, RawMail};
 use sluice_content::{Clean, Plan, Raw, clean};
+use sluice_core::mail::doubt::SENDER;
 use sluice_core::mail::{Address, Mail, UNOPENED};
 
 /// Longest body that is kept, in bytes.
@@ -57,7 +58,16 @@ pub fn closed(item: &RawItem) -> Mail {
 pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
     let RawMail { mut mail, text, html, mut contents, .. } = mime::open(item);
     let mut found = Found::default();
+    let sender = mail.from.as_ref().map(|from| from.address.clone());
     lines(&mut mail, &mut found);
+    // SECURITY: an address that cleaning changes is another address. Nobody may be answered at it.
+    if mail.from.as_ref().is_some_and(|from| Some(&from.address) != sender.as_ref()) {
+        let shown = mail.from.take().map(|from| from.to_string());
+        let doubt = mail.ambiguous.get_or_insert_default();
+        doubt.reasons.push(SENDER.to_owned());
+        doubt.senders.extend(shown);
+        mail.authentication = None;
+    }
     let plain = text.as_deref().map(|text| through(text, "text/plain; charset=utf-8", &mut found));
     // A mail has two faces: what one reader is not shown, another one reads.
     let rich = html.as_deref().map(|html| through(html, "text/html; charset=utf-8", &mut found));
@@ -68,7 +78,12 @@ pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
         mail.text.truncate(end);
         mail.cut = true;
     }
-    let Found { mut rules, score } = found;
+    let Found { mut rules, mut score } = found;
+    // SECURITY: what two readers read differently shows an agent what its user does not see.
+    if let Some(doubt) = &mail.ambiguous {
+        rules.extend(doubt.reasons.iter().cloned());
+        score = 1000;
+    }
     rules.sort_unstable();
     rules.dedup();
     (mail.withheld, mail.score) = (rules, score);
@@ -97,6 +112,9 @@ fn lines(mail: &mut Mail, found: &mut Found) {
         texts.push(one_line(name.as_deref().unwrap_or_default()));
         texts.push(one_line(address));
     }
+    for reading in mail.ambiguous.iter().flat_map(|doubt| doubt.senders.iter().chain(&doubt.subjects)) {
+        texts.push(one_line(reading));
+    }
     for file in &mail.attachments {
         texts.push(one_line(file.name.as_deref().unwrap_or_default()));
         texts.push(one_line(&file.media_type));
@@ -107,6 +125,9 @@ fn lines(mail: &mut Mail, found: &mut Found) {
         (mail.from, mail.to, mail.cc) = (None, Vec::new(), Vec::new());
         mail.subject.clear();
         mail.attachments.clear();
+        for readings in mail.ambiguous.iter_mut().flat_map(|doubt| [&mut doubt.senders, &mut doubt.subjects]) {
+            readings.iter_mut().for_each(String::clear);
+        }
         return;
     };
     let mut clean = clean.into_iter();
@@ -115,6 +136,11 @@ fn lines(mail: &mut Mail, found: &mut Found) {
     for person in mail.from.iter_mut().chain(&mut mail.to).chain(&mut mail.cc) {
         person.name = Some(next()).filter(|name| !name.is_empty());
         person.address = next();
+    }
+    if let Some(doubt) = &mut mail.ambiguous {
+        for reading in doubt.senders.iter_mut().chain(&mut doubt.subjects) {
+            *reading = next();
+        }
     }
     for file in &mut mail.attachments {
         file.name = Some(next()).filter(|name| !name.is_empty());
@@ -151,14 +177,62 @@ fn through(text: &str, kind: &str, found: &mut Found) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../../adapters/src/mime/tests/honest.rs"]
+mod honest;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn honest_mail_is_withheld_below_two_in_a_thousand() {
+        let mut withheld = Vec::new();
+        let all = 1_000;
+        for (name, raw) in honest::mails(all) {
+            let (mail, _) = cleaned(&RawItem { raw, ..item("") });
+            // What is withheld where nothing else is set.
+            if mail.score >= 500 || mail.ambiguous.is_some() {
+                withheld.push((name, mail.withheld));
+            }
+        }
+        assert!(withheld.len() * 1_000 < all * 2, "{withheld:?}");
+    }
+
+    #[test]
+    fn an_address_that_cleaning_would_change_is_no_sender() {
+        for from in ["an\u{200b}a@x.example", "\u{ff41}na@x.example", "a\u{301}na@x.example"] {
+            let (mail, _) = cleaned(&item(&format!("From: {from}\nSubject: Hello\n\nSee you.\n")));
+            let certain = mail.from.map(|from| from.address);
+            assert!(certain.is_none() || certain.as_deref() == Some(from), "{from}: {certain:?}");
+            assert_eq!(certain.is_none(), mail.ambiguous.is_some(), "{from}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_read_differently_weighs_all_there_is_and_its_readings_are_cleaned() {
+        let raw = "From: a@x.example\nFrom: Eve\u{202e} <e@y.example>\nSubject: Hello\n\nSee you.\n";
+        let (mail, _) = cleaned(&item(raw));
+        assert_eq!((mail.score, mail.from), (1000, None));
+        assert_eq!(mail.withheld, ["mail.ambiguous.sender"]);
+        let senders = mail.ambiguous.unwrap().senders;
+        assert_eq!(senders[0], "a@x.example");
+        assert!(senders[1].contains("e@y.example") && !senders[1].contains('\u{202e}'), "{senders:?}");
+    }
 
     fn item(raw: &str) -> RawItem {
         let bytes = raw.replace('\n', "\r\n").into_bytes();
         let size = bytes.len() as u64;
         let labels = vec!["INBOX".to_owned()];
-        RawItem { id: "m1".into(), thread: "t1".into(), labels, received: 5, raw: bytes, cut: false, size }
+        RawItem {
+            id: "m1".into(),
+            thread: "t1".into(),
+            labels,
+            received: 5,
+            raw: bytes,
+            cut: false,
+            size,
+            receiver: None,
+        }
     }
 
     #[test]

@@ -79,6 +79,10 @@ impl Seen {
         }
     }
 
+    fn has(&self, mark: Mark) -> bool {
+        RULES.iter().zip(&self.count).any(|((known, _), count)| *known == mark && *count > 0)
+    }
+
     fn report(&self, findings: &mut Vec<Finding>) {
         for ((_, rule), (count, first)) in RULES.iter().zip(self.count.iter().zip(&self.first)) {
             if *count > 0 {
@@ -90,7 +94,7 @@ impl Seen {
 
 /// Whether every character is ordinary. Plain bytes are passed over without being read as characters, and by the line of a
 /// cache, which needs no answer for each of them.
-fn is_fine(text: &str) -> bool {
+pub(in crate::stages::encoding) fn is_fine(text: &str) -> bool {
     const LINE: usize = 64;
     let strange = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
     let bytes = text.as_bytes();
@@ -157,6 +161,11 @@ pub(super) fn settle<'a>(text: Cow<'a, str>, surfaces: &mut Vec<Surface>, findin
     seen.report(findings);
     smuggled(Carrier::Tags, &tags, surfaces, findings);
     smuggled(Carrier::Selectors, &String::from_utf8_lossy(&selected), surfaces, findings);
+    if seen.has(Mark::Control) || seen.has(Mark::Bidi) {
+        // What stands between them is read without them, too.
+        let bare = text.chars().filter(|c| !matches!(mark(*c), Mark::Control | Mark::Bidi | Mark::ZeroWidth)).collect();
+        surfaces.push(Surface::new(Carrier::Control, bare));
+    }
     if let Some(turned) = overridden(&text) {
         surfaces.push(Surface::new(Carrier::Bidi, turned));
     }

@@ -190,16 +190,18 @@ fn layer(text: &str) -> Vec<Surface> {
     if signs.digits >= 32 && signs.digits * 3 >= text.len() {
         add(Carrier::Numbers, decode::numbers(text));
     }
-    if signs.percent >= 4 {
+    if signs.percent >= 2 {
         add(Carrier::Percent, decode::percent(text));
     }
-    if signs.entity >= 3 {
+    if signs.entity >= 1 {
         add(Carrier::Entities, decode::entities(text));
     }
-    if signs.backslash >= 4 {
-        add(Carrier::Escapes, decode::escapes(text));
+    if signs.backslash >= 1
+        && let Some((carrier, text)) = decode::escapes(text)
+    {
+        add(carrier, Some(text));
     }
-    if signs.equals >= 4 {
+    if signs.equals >= 2 {
         add(Carrier::QuotedPrintable, decode::quoted_printable(text));
     }
     if signs.lone >= 8 {

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use mail_parser::{Message, MessageParser, MimeHeaders as _, PartType};
+use mail_parser::{HeaderName, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
+use sluice_core::mail::head::Head;
 
 use super::{Bounded, Kind, Limits, Piece};
 use crate::finding::Refused;
@@ -14,6 +15,11 @@ use crate::finding::Refused;
 pub(super) fn parts<'a>(bytes: &[u8], limits: &Limits) -> Result<Bounded<'a>, Refused> {
     survey(bytes, limits)?;
     let message = MessageParser::default().parse(bytes).ok_or(Refused::Mail)?;
+    // SECURITY: where the head ends is decided by one strict reading. What the library divides differently would show
+    // lines of the body as the sender and the subject.
+    if usize::try_from(message.root_part().raw_body_offset()) != Ok(Head::of(bytes).body) {
+        return Err(Refused::Mail);
+    }
     let mut pieces = Vec::new();
     let mut left = limits.mime_parts;
     let mut waiting = vec![&message];
@@ -43,10 +49,20 @@ fn piece<'a>(text: &str, kind: Kind, shown: bool) -> Piece<'a> {
 
 /// Sender and subject: names that people chose are content like any other.
 fn heading<'a>(message: &Message<'_>) -> Piece<'a> {
-    let from = message.from().and_then(|from| from.first());
-    let name = from.and_then(|from| from.name()).unwrap_or_default();
-    let address = from.and_then(|from| from.address()).unwrap_or_default();
-    let text = format!("From: {name} <{address}>\nSubject: {}\n", message.subject().unwrap_or_default());
+    let mut text = String::new();
+    // Every one of them: which of several counts, each reader decides for itself.
+    for header in message.parts.first().map(|part| part.headers()).unwrap_or_default() {
+        match (&header.name, &header.value) {
+            (HeaderName::From, HeaderValue::Address(people)) => {
+                for one in people.iter() {
+                    let (name, address) = (one.name().unwrap_or_default(), one.address().unwrap_or_default());
+                    text.push_str(&format!("From: {name} <{address}>\n"));
+                }
+            }
+            (HeaderName::Subject, HeaderValue::Text(subject)) => text.push_str(&format!("Subject: {subject}\n")),
+            _ => {}
+        }
+    }
     piece(&text, Kind::Plain, true)
 }
 

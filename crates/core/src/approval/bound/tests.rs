@@ -346,3 +346,15 @@ fn no_standing_approval_answers_a_call_outside_its_stated_bounds() {
     }
     assert!(answered > 500 && by_wide > 100 && refused > CALLS / 2, "{answered} {by_wide} {refused}");
 }
+
+#[test]
+fn a_standing_approval_of_a_call_answers_its_spawn_alike() {
+    let capability = CapabilityName::new("email.send").unwrap();
+    let (catalogue, agent) = (Catalogue::builtin().unwrap(), AgentName::new("clerk").unwrap());
+    let spec = catalogue.get(&capability);
+    let action = Action::custom(capability.clone(), agent, json!({"to": "ana@corp.example"})).unwrap();
+    let options = crate::proxy::spawn::SpawnOptions { timeout_minutes: Some(1), output_schema: None };
+    let spawned = action.with_spawn(Some(options));
+    let bounded = |action: &Action| BoundedCall::of(&capability, spec, action, &[]);
+    assert_eq!(bounded(&action), bounded(&spawned));
+}

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{CardWrite, Shown, Space, argument, because, fit, is_prose, origins, shortened, visible};
+use super::{CardWrite, Shown, Space, argument, because, fit, is_prose, origins, shortened, spawned, visible};
 use crate::approval::reason::AskReason;
 
 /// How much of prose that differs from write to write is shown where prose is cut, in characters.
@@ -37,6 +37,7 @@ pub(super) fn many(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> S
         if let Some(account) = write.action.account() {
             let _ = writeln!(text, "account: {}", visible(account));
         }
+        spawned(&mut text, write.action);
         for name in &differing {
             let Some(value) = write.action.arguments().get(*name) else { continue };
             let short = space.cuts_prose && is_prose(write.prose, name);

@@ -253,6 +253,23 @@ fn is_shown(text: &str, value: &Value) -> bool {
     }
 }
 
+#[test]
+fn what_a_spawn_adds_is_on_the_card_whole_alone_and_among_others() {
+    let schema = json!({"type": "object", "properties": {"id": {"type": "string", "maxLength": 9}}});
+    let options = crate::proxy::spawn::SpawnOptions { timeout_minutes: Some(2), output_schema: Some(schema.clone()) };
+    let (plain, prose) = (action(json!({"text": "hi"})), prose());
+    let spawned = plain.with_spawn(Some(options));
+    let card = |action| CardWrite { action, targets: &[], prose: &prose };
+    for list in [vec![card(&spawned)], vec![card(&plain), card(&spawned)]] {
+        let shown = writes(&list, &[], Space::short(6_000));
+        assert!(shown.whole && shown.text.contains("asked for as: proxy.spawn"), "{}", shown.text);
+        assert!(shown.text.contains("spawn.timeout_minutes: 2"), "{}", shown.text);
+        assert!(shown.text.contains(&format!("spawn.output_schema: {schema}")), "{}", shown.text);
+        assert!(!writes(&list, &[], Space::short(60)).whole);
+    }
+    assert!(!writes(&[card(&plain)], &[], Space::short(6_000)).text.contains("spawn"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

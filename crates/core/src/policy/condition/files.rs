@@ -34,6 +34,10 @@ impl fmt::Display for Folders {
 
 impl Folders {
     fn hold(&self, path: &str, facts: &Facts<'_>, removes: bool) -> bool {
+        // A folder around a project (`/tmp`, a home) does not let the project itself be taken away.
+        if removes && facts.projects().iter().any(|own| lies_in(own, path, false)) {
+            return false;
+        }
         let project = if self.project { facts.projects() } else { &[] };
         self.listed.iter().chain(project).any(|folder| lies_in(path, folder, removes))
     }
@@ -116,7 +120,7 @@ fn named_files(folders: &Folders, facts: &Facts<'_>) -> bool {
             .all(|file| file.is_some_and(|file| folders.hold_all(facts, Some(&Word::literal(file)), &bases, false)))
 }
 
-fn here() -> Bases {
+pub(crate) fn here() -> Bases {
     Bases { folders: vec![Word::literal("")], anywhere: false }
 }
 
@@ -255,5 +259,49 @@ pub(crate) fn found_hosts(facts: &Facts<'_>) -> String {
         None => "nobody can tell which hosts are meant".into(),
         Some(hosts) if hosts.is_empty() => "no host is named".into(),
         Some(hosts) => super::join(hosts.iter().map(String::as_str)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use crate::capability::Catalogue;
+    use crate::clock::Timestamp;
+    use crate::ids::{AgentName, CapabilityName};
+    use crate::policy::{Policy, Question, Source, Sources};
+    use crate::tier::Tier;
+
+    #[test]
+    fn a_listed_folder_around_a_project_does_not_let_it_be_taken_away() {
+        let text = "project: /tmp/work/app\nrules:\n  - capability: custom:exec_cmd\n    tier: autonomous\n    conditions: {commands: [\"find *\", \"rm -r *\", \"mv *\", \"rm *\"], writes_within: [project, /tmp]}\n";
+        let agent = AgentName::new("coder").unwrap();
+        let org = Source { name: "org.yaml".into(), text: "defaults: {tier: approval_required}\n".into() };
+        let own = Source { name: "coder.yaml".into(), text: text.into() };
+        let sources = Sources { org: Some(org), agents: vec![(agent.clone(), own)] };
+        let policy = Policy::load(&sources, &Arc::new(Catalogue::default())).unwrap().policy;
+        let capability = CapabilityName::new("custom:exec_cmd").unwrap();
+        let tier = |command: &str| {
+            let arguments = json!({"command": command, "cwd": "/tmp/work/app"});
+            let arguments = arguments.as_object().unwrap();
+            policy.judge(&Question::new(&agent, &capability, arguments, Timestamp::from_millis(0))).tier
+        };
+        for free in ["rm a", "rm -r src", "find src -delete", "rm /tmp/other/x", "find /tmp/work/other -delete"] {
+            assert_eq!(tier(free), Tier::Autonomous, "{free}");
+        }
+        for asked in [
+            "find . -delete",
+            "find .. -delete",
+            "rm -r /tmp/work/app",
+            "rm -r /tmp/work",
+            "rm -r ../app",
+            "mv /tmp/work/app /tmp/gone",
+            "cd .. && rm -r app",
+            "cd / && find tmp -delete",
+        ] {
+            assert_eq!(tier(asked), Tier::ApprovalRequired, "{asked}");
+        }
     }
 }

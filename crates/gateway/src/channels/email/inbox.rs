@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
+use sluice_core::approval::mail::Rest;
 use sluice_core::approval::reply::Reply;
-use sluice_core::approval::voice::{self, Meaning};
+use sluice_core::approval::voice::{self, Meaning, Understood};
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
 use sluice_core::{Actor, PersonName, Span, hex};
 use sluice_store::{Delivery, Message, Severity};
@@ -27,6 +28,8 @@ use crate::channels::mail_auth::{self, Dns, Read, Records, Unread};
 use crate::config::{Email as Settings, Security};
 use crate::egress::wire::trust;
 use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::gate::replies::{self, Reading};
+use crate::gate::standing;
 use crate::services::Work;
 use crate::vault::Use;
 
@@ -82,6 +85,7 @@ struct Answer {
     delivery: Delivery,
     by: Actor,
     words: String,
+    rest: Rest,
     exact: bool,
 }
 
@@ -298,12 +302,12 @@ impl Inbox {
             None => PersonName::new(delivery.place.as_str()).map_err(|_| Unheard::Because("email.person"))?,
         };
         let exact = read.exact && read.has_text;
-        Ok(Answer { delivery, by: Actor::Person(name), words: read.words, exact })
+        Ok(Answer { delivery, by: Actor::Person(name), words: read.words, rest: Rest::from_word(&read.rest), exact })
     }
 
     /// What a person means, and what they are told. The outcome itself is told by whoever shows letters.
     async fn answer(&self, gw: &Gateway, post: &dyn Post, answer: Answer) -> Result<(), Fault> {
-        let Answer { delivery, by, words, exact } = answer;
+        let Answer { delivery, by, words, rest, exact } = answer;
         let question = Question::read(gw, delivery.approval).await?.seen_in(&delivery);
         let approval = &question.card.approval;
         // Stopping is never too late.
@@ -318,17 +322,24 @@ impl Inbox {
                 return Ok(());
             }
         }
-        let meaning = match voice::read(&words, question.form()) {
-            Ok(meaning) => meaning,
-            Err(unclear) => {
-                return self.once(gw, post, &delivery, &voice::repeat(unclear, question.form())).await;
-            }
-        };
-        if !exact && !matches!(meaning, Meaning::Menu(Reply::Deny) | Meaning::Freeze(_)) {
+        let heard = voice::hear(&words, rest, question.form());
+        let stops = matches!(heard, Ok(Understood::Answer(Meaning::Menu(Reply::Deny(_)) | Meaning::Freeze(_))));
+        if !exact && heard.is_ok() && !stops {
             let text = "Nothing was decided: your mail program packed the text of your reply, so that it cannot be \
                         taken at its word. Reply with plain text, or decide with `sluice approvals`. 3 still denies.";
             return self.once(gw, post, &delivery, text).await;
         }
+        let meaning =
+            match replies::understand(gw, &question, Some(&delivery), &replies::Written::mail(&words, rest)).await {
+                Ok(Reading::Meant(meaning)) => meaning,
+                // A letter with what was understood is on its way.
+                Ok(Reading::ToConfirm) => return Ok(()),
+                Ok(Reading::Tell(text)) => return self.once(gw, post, &delivery, &text).await,
+                Ok(Reading::Unclear(unclear)) => {
+                    return self.once(gw, post, &delivery, &standing::repeat(&question, unclear)).await;
+                }
+                Err(no) => return Err(no.into()),
+            };
         let voice = Voice { by, channel: NAME, ceiling: Some(gw.config.approvals.email_ceiling) };
         let text = match deciding::decide(gw, &voice, &question, meaning).await {
             Ok(Heard::Decided { .. }) => return Ok(()),

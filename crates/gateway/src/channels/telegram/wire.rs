@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sluice_core::Span;
+use sluice_core::approval::mail::Rest;
 
 use super::super::Fault;
 
@@ -30,6 +31,8 @@ pub(super) struct Message {
     #[serde(default)]
     pub reply_to_message: Option<Box<Original>>,
     #[serde(default)]
+    entities: Vec<Entity>,
+    #[serde(default)]
     sender_chat: Option<Value>,
     #[serde(default)]
     via_bot: Option<Value>,
@@ -41,7 +44,31 @@ pub(super) struct Message {
     edit_date: Option<Value>,
 }
 
+/// A stretch of a text that is more than its letters.
+#[derive(Debug, Deserialize)]
+struct Entity {
+    r#type: String,
+}
+
+/// Stretches that the service marks by itself, in a text that stays as it was typed.
+const AS_TYPED: [&str; 7] = ["mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number"];
+/// The longest text of one message, in UTF-16 units: what is longer goes on in another message.
+const LONGEST_TEXT: usize = 4096;
+
 impl Message {
+    /// What a text lost on its way: its marks of formatting (`*`, `` ` ``), or its end.
+    pub(super) fn rest(&self) -> Rest {
+        let is = |kind: &str| self.entities.iter().any(|entity| entity.r#type == kind);
+        let length = self.text.as_deref().unwrap_or_default().encode_utf16().count();
+        if length >= LONGEST_TEXT || is("strikethrough") {
+            Rest::Doubtful
+        } else if self.entities.iter().all(|entity| AS_TYPED.contains(&entity.r#type.as_str())) {
+            Rest::Nothing
+        } else {
+            Rest::Usual
+        }
+    }
+
     /// Whether it was not simply written by its sender: an anonymous administrator, another bot, a forward, an edit.
     pub(super) fn is_relayed(&self) -> bool {
         [&self.sender_chat, &self.via_bot, &self.forward_origin, &self.forward_date, &self.edit_date]
@@ -107,6 +134,16 @@ pub(super) fn chat_of(place: &str) -> Value {
     place.parse::<i64>().map_or_else(|_| json!(place), |number| json!(number))
 }
 
+/// What the service says when a chat does not take messages, and how we say it.
+const REASONS: [(&str, &str); 6] = [
+    ("blocked by the user", "the person has blocked the bot"),
+    ("chat not found", "there is no such chat, or the person never wrote to the bot"),
+    ("kicked", "the bot was removed from the chat"),
+    ("deactivated", "the account is deactivated"),
+    ("not enough rights", "the bot may not write there"),
+    ("upgraded to a supergroup", "the chat has another number now"),
+];
+
 /// The result of a call, or what went wrong.
 pub(super) fn result(method: &str, status: u16, mut read: Value) -> Result<Value, Fault> {
     if status == 200 && read.get("ok").and_then(Value::as_bool) == Some(true) {
@@ -114,7 +151,9 @@ pub(super) fn result(method: &str, status: u16, mut read: Value) -> Result<Value
     }
     let code = read.get("error_code").and_then(Value::as_u64).unwrap_or(u64::from(status));
     let words = read.get("description").and_then(Value::as_str).unwrap_or_default();
-    let why = format!("telegram {method}: {code}");
+    // The service's words may hold names: only what is known is said, in our own.
+    let said = REASONS.iter().find(|(part, _)| words.contains(part)).map(|(_, ours)| format!(", {ours}"));
+    let why = format!("telegram {method}: {code}{}", said.unwrap_or_default());
     let after = read.pointer("/parameters/retry_after").and_then(Value::as_u64);
     match code {
         // It says already what it should say.

@@ -8,9 +8,11 @@ use sluice_core::refusal::Code;
 use sluice_core::{AgentName, ApprovalId, HoldId};
 use sluice_store::{ApprovalFilter, Card, Choice, Ruling, Store};
 
+use super::channels;
 use super::gate;
 use super::reply::Reply;
 use super::route::Visit;
+use super::views::failing::{self, Audience};
 use super::views::{ApprovalView, HoldView, Page, ReasonView};
 use crate::gate::amending;
 use crate::gate::deciding::{self, Heard, Question, Said, Voice};
@@ -56,10 +58,12 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     if visit.visitor()?.agent().is_some() {
         return gate::show(visit).await;
     }
-    gate::wait(&visit, visit.part("approval_id")?).await?;
-    let card = find(&visit.store, visit.part("approval_id")?).await?;
+    let id = named(&visit)?;
+    gate::wait(&visit, id).await?;
+    let card = find(&visit.store, id).await?;
     let from = visit.asked::<usize>("from")?.unwrap_or(0);
     let mut view = with_writes(&visit.gw, &visit.store, &card, from).await?;
+    view.deliveries = channels::deliveries(&visit.gw, &visit.store, &card).await?;
     if card.approval.state.is_open() {
         let question = Question::read(&visit.gw, card.approval.id).await?;
         view.risk = Some(question.risk().as_str().to_owned());
@@ -81,7 +85,8 @@ async fn with_writes(gw: &Gateway, store: &Store, card: &Card, from: usize) -> R
             let reason = store.reason_of(hold.id).await?;
             let service = gw.services.for_service(&hold.service).ok();
             let about = service.map(|service| service.described(&hold.action)).unwrap_or_default();
-            writes.push(HoldView { about, reason, ..HoldView::whole(&hold, targets) });
+            let failing = failing::failing(store, &hold, Audience::Person).await?;
+            writes.push(HoldView { about, reason, failing, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);
@@ -167,10 +172,11 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     if body.bound.is_some() && !matches!(body.decision, DecideWord::Session | DecideWord::Always) {
         return Err(No::saying(Code::DoorParameter, "a bound belongs to `session` or `always`"));
     }
+    whole(&body)?;
     let gw = std::sync::Arc::clone(&visit.gw);
     // A no must not wait for ordinary work, neither before it counts nor after.
     let store = gw.store.asked_to_stop();
-    let question = Question::read(&gw, visit.part("approval_id")?).await?;
+    let question = Question::read(&gw, named(&visit)?).await?;
     let heard = if body.decision == DecideWord::Modify && question.filed.is_none() {
         let arguments = body.arguments.take().ok_or_else(|| need("arguments"))?;
         amending::amend(&gw, visit.actor()?, &question, arguments).await?
@@ -194,8 +200,35 @@ pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
     }
 }
 
+/// The question that a path names. What looks like an id and is none of ours names nothing.
+fn named(visit: &Visit) -> Result<ApprovalId, No> {
+    visit.part("approval_id").map_err(|no: No| match visit.part::<String>("approval_id") {
+        Ok(text) if text.starts_with("appr_") => No::new(Code::ApprovalNotFound),
+        _ => no,
+    })
+}
+
 fn need(what: &str) -> No {
     No::saying(Code::SchemaMissingArgument, &format!("this decision needs `{what}`"))
+}
+
+/// Refuses what an answer does not take: an approval that leaves out half of what was said is none. A denial counts.
+fn whole(body: &Decide) -> Result<(), No> {
+    let word = body.decision;
+    let unwanted = [
+        ("text", body.text.is_some() && word != DecideWord::Modify),
+        ("arguments", body.arguments.is_some() && word != DecideWord::Modify),
+        ("note", body.note.is_some() && word == DecideWord::Modify),
+        ("first", body.first.is_some() && word != DecideWord::ApproveFirst),
+        ("buffer_ids", !body.buffer_ids.is_empty() && word != DecideWord::ApproveThese),
+    ];
+    match unwanted.into_iter().find(|(_, there)| *there) {
+        Some((name, _)) if word != DecideWord::Deny => Err(No::saying(
+            Code::DoorParameter,
+            &format!("this decision does not take `{name}`, so nothing was decided"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn ruling(body: &Decide) -> Result<Ruling, No> {

@@ -3,16 +3,19 @@
 use sluice_core::audit::Entry;
 use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::Hold;
+use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, CapabilityName, HoldId, Span};
 use sluice_store::{HoldFilter, Store};
 
+use super::record_search::ReadView;
 use super::reply::Reply;
 use super::route::Visit;
+use super::views::failing::{self, Audience};
 use super::views::{CallView, HoldView, Page};
 use crate::corridor;
 use crate::rooms::identity::{Knock, Wish};
-use crate::rooms::{answer, freeze, hold};
+use crate::rooms::{answer, client_writes, freeze, hold};
 use crate::services::about::About;
 use crate::{Gateway, No};
 
@@ -84,7 +87,24 @@ async fn standing_over(
     let Some(hold) = own(store, call, agent).await? else { return ended(gw, store, call, agent).await };
     let told = answer::wait_over(gw, store, call, hold.id, wait).await;
     let now = answer::present(store, store.hold(hold.id).await?.unwrap_or(hold)).await?;
-    view_of(call, &now, told)
+    let audience = if agent.is_some() { Audience::Agent } else { Audience::Person };
+    let failing = failing::failing(store, &now, audience).await?;
+    let mut view = CallView { failing, ..view_of(call, &now, told)? };
+    if agent.is_none() && view.result.is_some() {
+        view.read = given(store, call).await?;
+    }
+    Ok(view)
+}
+
+/// What the record keeps of a read that a person had to allow.
+async fn given(store: &Store, call: CallId) -> Result<Option<ReadView>, No> {
+    for (_, sealed) in store.call_entries(call).await? {
+        let Ok(Entry { fact, .. }) = serde_json::from_slice(&sealed.body) else { continue };
+        if let Some(read) = ReadTrace::read(&fact.detail) {
+            return Ok(Some(read.into()));
+        }
+    }
+    Ok(None)
 }
 
 /// A call as its own resource: a no it ended with is part of it, not of this request.
@@ -98,7 +118,7 @@ fn view_of(call: CallId, hold: &Hold, told: Result<answer::Answer, No>) -> Resul
         }
         Err(no) => Ok(CallView {
             call_id: call.to_string(),
-            status: answer::status(&hold.state).into(),
+            status: answer::status(hold).into(),
             buffer_id: Some(hold.id.to_string()),
             code: Some(no.refusal.code().as_str().into()),
             reason: Some(no.refusal.text().to_owned()),
@@ -153,15 +173,43 @@ async fn ended(gw: &Gateway, store: &Store, call: CallId, agent: Option<&AgentNa
                 return frozen(call, no, capability);
             }
         }
+        let read = ReadTrace::read(&fact.detail).filter(|_| asker.is_none()).map(ReadView::from);
         return Ok(CallView {
             call_id: call.to_string(),
             status: status.into(),
             code,
             capability,
+            read,
             ..CallView::default()
         });
     }
     Err(No::new(Code::CallNotFound))
+}
+
+/// A call that a client has carried out.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenFiles {
+    /// What was allowed: `custom:write_file` or `custom:exec_cmd`.
+    #[schemars(with = "String")]
+    pub capability: CapabilityName,
+    /// The arguments of the call that was allowed.
+    pub arguments: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Whether a report was of use.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct SeenFiles {
+    /// Whether something was kept for such a call, and its files were looked at now.
+    pub seen: bool,
+}
+
+/// `POST /v1/written-files`.
+pub(super) async fn written_files(mut visit: Visit) -> Result<Reply, No> {
+    let WrittenFiles { capability, arguments } = visit.take()?;
+    let agent = visit.visitor()?.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+    let seen = client_writes::report(&visit.gw, &agent, &capability, &arguments).await?;
+    Ok(Reply::json(200, &SeenFiles { seen }))
 }
 
 /// `GET /v1/calls`: held writes of the agent, or of everyone for an operator.
@@ -199,8 +247,10 @@ pub(crate) async fn own(store: &Store, call: CallId, agent: Option<&AgentName>) 
 pub(super) async fn capabilities(visit: Visit) -> Result<Reply, No> {
     let about = about(&visit.gw);
     let category = visit.asked::<String>("category")?;
-    let agent = visit.visitor()?.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
-    let listed = about.capabilities(agent, category.as_deref(), visit.gw.now());
+    let listed = match visit.visitor()?.agent() {
+        Some(agent) => about.capabilities(agent, category.as_deref(), visit.gw.now()),
+        None => about.offered(category.as_deref()),
+    };
     Ok(Reply::json(200, &Page { data: listed, next_cursor: None, has_more: false }))
 }
 
@@ -229,10 +279,11 @@ fn about(gw: &Gateway) -> &About {
 }
 
 /// Every state a held write can be in.
-const STATES: [&str; 15] = [
+const STATES: [&str; 16] = [
     "awaiting_approval",
     "held",
     "ready",
+    "retrying",
     "preparing",
     "armed",
     "in_doubt",
@@ -261,8 +312,12 @@ pub(super) fn filter(visit: &Visit) -> Result<HoldFilter, No> {
     let states = states.split(',').filter(|word| !word.is_empty()).map(known).collect::<Option<Vec<_>>>();
     let states = states
         .ok_or_else(|| No::saying(Code::DoorParameter, &format!("state is one or more of {}", STATES.join(", "))))?;
+    // A write that is retrying is one that is ready again after a failure.
+    let retrying_only = states.contains(&"retrying") && !states.contains(&"ready");
+    let states = states.into_iter().map(|word| if word == "retrying" { "ready" } else { word }).collect();
     Ok(HoldFilter {
         agent,
+        retrying_only,
         service: visit.asked("service")?,
         states,
         session: visit.asked("session_id")?,

@@ -2,8 +2,8 @@
 //! place.
 //!
 //! Takes connections; gives each a place or none. Promise: at the main listener a connection too many, of all or of one
-//! peer, is told to come again, unless one of those inside does not take its answers: that one goes instead. The one
-//! for stopping lets it in, and the connection that has been silent longest goes: whoever only holds connections open, an
+//! peer, is told to come again, unless one of those inside does not take its answers, or asks nothing for a while: that
+//! one goes instead. The one for stopping lets it in, and the connection that has been silent longest goes: whoever only holds connections open, an
 //! agent with nothing but a loop included, keeps nobody from stopping things.
 
 use std::collections::{HashMap, VecDeque};
@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
+use super::head::Head;
 use super::pace::Backlog;
 use super::route::Lane;
 
@@ -23,6 +24,9 @@ use super::route::Lane;
 const SOON: Span = Span::from_secs(1);
 /// How long a connection has not taken its answers before its place can be given to another.
 const STALLED: Span = Span::from_secs(1);
+
+/// How long nothing has passed over a connection before its place can be given to another. Streams are never so quiet.
+const QUIET: Span = Span::from_secs(30);
 
 /// Everyone at a listener.
 #[derive(Debug)]
@@ -41,6 +45,7 @@ struct Inside {
     task: AbortHandle,
     busy: Busy,
     backlog: Backlog,
+    head: Head,
     peer: IpAddr,
 }
 
@@ -111,11 +116,11 @@ impl Crowd {
     }
 
     /// A connection has taken its place.
-    pub fn entered(&mut self, task: AbortHandle, busy: Busy, backlog: Backlog, peer: IpAddr) {
+    pub fn entered(&mut self, task: AbortHandle, (busy, backlog, head): (Busy, Backlog, Head), peer: IpAddr) {
         if self.inside.len() > self.most {
             self.forget_gone();
         }
-        self.inside.push_back(Inside { task, busy, backlog, peer: one_peer(peer) });
+        self.inside.push_back(Inside { task, busy, backlog, head, peer: one_peer(peer) });
     }
 
     /// Whoever stops things is not counted by where they come from.
@@ -142,7 +147,11 @@ impl Crowd {
                         let since = inside.backlog.since()?;
                         (now.duration_since(since) >= STALLED.as_duration()).then_some((since, at))
                     });
-                stalled.min()?.1
+                let stalled = stalled.min();
+                let resting = self.inside.iter().enumerate().filter(|(_, one)| among(one) && one.busy.is_idle());
+                let quiet = resting.map(|(at, one)| (one.head.quiet_since(), at)).min();
+                let quiet = quiet.filter(|(since, _)| now.duration_since(*since) >= QUIET.as_duration());
+                stalled.or(quiet)?.1
             }
             Lane::Stop => self.inside.iter().position(|inside| among(inside) && inside.busy.is_idle())?,
         };

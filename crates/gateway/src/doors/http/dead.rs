@@ -13,9 +13,10 @@ use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId};
 use sluice_store::{HoldFilter, Word};
 
-use super::holds::{find, settled};
+use super::holds::{audience, find, settled};
 use super::reply::Reply;
 use super::route::Visit;
+use super::views::failing;
 use super::views::{CallView, HoldView, Page};
 use crate::rooms::identity::{Known, Mode, Wish};
 use crate::{Gateway, No, corridor, services};
@@ -44,6 +45,9 @@ pub struct CauseView {
     pub since: String,
     /// When the last of them was.
     pub until: String,
+    /// What the service said to the last of them, screened and cut to length.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_says: Option<String>,
     /// Their ids, the oldest first, a hundred at most.
     pub buffer_ids: Vec<String>,
 }
@@ -87,7 +91,13 @@ pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
     for hold in &dead {
         causes.entry(cause(hold)).or_default().push(hold);
     }
-    let mut data: Vec<CauseView> = causes.into_iter().filter_map(|(cause, holds)| view(cause, &holds)).collect();
+    let mut data = Vec::new();
+    for (cause, holds) in causes {
+        let Some(last) = holds.last() else { continue };
+        let failing = failing::failing(&visit.gw.store, last, audience(&visit)).await?;
+        let service_says = failing.last_error.and_then(|error| error.service_says);
+        data.extend(view(cause, &holds).map(|group| CauseView { service_says, ..group }));
+    }
     data.sort_by_key(|group| std::cmp::Reverse(group.count));
     Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: dead.len() >= MOST }))
 }
@@ -104,6 +114,7 @@ fn view(cause: String, holds: &[&Hold]) -> Option<CauseView> {
         count: holds.len(),
         since: ended(first),
         until: ended(last),
+        service_says: None,
         buffer_ids: holds.iter().take(NAMED).map(|hold| hold.id.to_string()).collect(),
     })
 }
@@ -143,7 +154,8 @@ fn ended(hold: &Hold) -> String {
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let hold = dead(&visit).await?;
     let targets = visit.gw.store.targets_of(hold.id).await?;
-    Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
+    let failing = failing::failing(&visit.gw.store, &hold, audience(&visit)).await?;
+    Ok(Reply::json(200, &HoldView { failing, ..HoldView::whole(&hold, targets) }))
 }
 
 async fn dead(visit: &Visit) -> Result<Hold, No> {
@@ -236,5 +248,5 @@ async fn anew(gw: &Gateway, old: &Hold, arguments: Value) -> Result<Known, No> {
         allow_duplicate: true,
         named: false,
     };
-    Ok(Known::on_behalf(gw, old.agent().clone(), session, wish))
+    Ok(Known::on_behalf(gw, old.agent().clone(), session, wish).spawned(old.action.spawn().cloned()))
 }

@@ -20,7 +20,7 @@ use crate::{Gateway, No};
 pub struct ConnectionView {
     /// Its name.
     pub name: String,
-    /// `closed` lets requests pass, `open` none, `half_open` one read.
+    /// `closed` lets requests pass, `open` none, `half_open` one request.
     pub breaker: String,
     /// Refusals (429) in a row.
     pub refusals: u32,
@@ -46,7 +46,7 @@ fn view(gw: &Gateway, connection: &Connection, states: &[EgressState]) -> Connec
     let Breaker { refusals, open_until, .. } = breaker;
     ConnectionView {
         name: connection.name.to_string(),
-        breaker: breaker.word(gw.now()).into(),
+        breaker: breaker.word(&connection.breaker, gw.now()).into(),
         refusals,
         open_until: open_until.filter(|until| *until > gw.now()).map(|until| until.to_string()),
         used_minute: used.minute,

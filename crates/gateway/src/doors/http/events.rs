@@ -76,10 +76,10 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
         while let Some(event) = listener.waiting.pop_front() {
             listener.sent.pass(&event);
             if listener.cares(&event).await {
-                return listener.may_see().then(|| (listener.written(&event), listener));
+                return listener.may_see().await.then(|| (listener.written(&event), listener));
             }
         }
-        if gw.phase() == Phase::Stopping || !listener.may_see() {
+        if gw.phase() == Phase::Stopping || !listener.may_see().await {
             return None;
         }
         // From here on nothing that is written can be missed: first listen, then read what there is.
@@ -101,7 +101,7 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
             // Whatever it was, the database has it.
             Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
             Ok(Err(RecvError::Closed)) => return None,
-            Err(_) if !listener.may_see() => return None,
+            Err(_) if !listener.may_see().await => return None,
             Err(_) => return Some((Bytes::from_static(b": alive\n\n"), listener)),
         }
     }
@@ -109,8 +109,8 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
 
 impl Listener {
     /// SECURITY: a credential that was revoked or has expired opens nothing, and keeps nothing open.
-    fn may_see(&self) -> bool {
-        self.visitor.still_known(&self.gw)
+    async fn may_see(&self) -> bool {
+        self.visitor.still_known(&self.gw).await
     }
 
     async fn cares(&self, event: &Event) -> bool {

@@ -115,6 +115,10 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
         (None, Some((_, role))) => visit.asked::<bool>("content")?.unwrap_or(false) && role >= Role::Approver,
         (None, None) => false,
     };
+    if reads && one.content.sealed.is_empty() {
+        let text = "its content was removed when the connection was ended";
+        return Err(No::saying(Code::StoreNotFound, text));
+    }
     if reads {
         let bytes = gw.vault.bring_out(one.id, &one.content).map_err(|error| No::from(error.refusal()))?;
         view.content = Some(String::from_utf8_lossy(&bytes).into_owned());

@@ -5,12 +5,13 @@
 //! decides.
 
 mod freezing;
+mod places;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing, Used};
-use sluice_core::approval::{ApprovalState, Subject, mail, voice};
+use sluice_core::approval::{ApprovalState, Subject, voice};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, ServiceName, Span, Timestamp};
@@ -23,6 +24,7 @@ use super::route::Visit;
 use super::views::Page;
 use crate::channels::{email, shown};
 use crate::gate::deciding::{self, Heard, Question, Voice};
+use crate::gate::replies::{self, Reading, Written};
 use crate::gate::standing;
 use crate::{Gateway, No};
 
@@ -52,7 +54,8 @@ pub struct Ask {
     #[serde(default)]
     pub channel: Option<String>,
     /// Whom: needs the operator's leave.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::body::object")]
+    #[schemars(with = "Option<Target>")]
     pub target: Option<Target>,
     /// Seconds until silence is a no.
     #[serde(default)]
@@ -225,13 +228,14 @@ fn checked(gw: &Gateway, client: String, body: Ask) -> Result<Request, No> {
     let place = match body.channel.as_deref() {
         None => None,
         Some("telegram") => Some(match target.tg_chat_id {
-            Some(Value::String(chat)) if !chat.is_empty() => chat,
-            Some(Value::Number(chat)) => chat.to_string(),
-            _ => return Err(wrong("target.tg_chat_id required")),
+            Some(Value::String(chat)) if !chat.is_empty() => places::chat(&chat)?,
+            Some(Value::Number(chat)) => places::chat(&chat.to_string())?,
+            None | Some(Value::Null | Value::String(_)) => return Err(wrong("target.tg_chat_id required")),
+            Some(_) => return Err(wrong("`target.tg_chat_id` is the number of a chat")),
         }),
         Some("email") => {
             let to = target.email_to.filter(|to| !to.is_empty());
-            Some(to.ok_or_else(|| wrong("target.email_to required"))?)
+            Some(places::address(&to.ok_or_else(|| wrong("target.email_to required"))?)?)
         }
         Some(_) => return Err(wrong("channel is telegram or email")),
     };
@@ -431,18 +435,28 @@ pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
     if body.body.len() > LONGEST_REPLY {
         return Err(No::new(Code::DoorTooLarge));
     }
-    let id = only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
+    let id = inbox::only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
     let question = mailed(&gw, Question::read(&gw, id).await?).await?;
-    let by = inbox::speaker(&gw, &question, &body).await?;
+    let inbox::Speaker { by, letter, place } = inbox::speaker(&gw, &question, &body).await?;
     if question.card.approval.is_over(gw.now()) {
         return Err(No::saying(Code::ApprovalTooLate, "approval expired"));
     }
     if !question.card.approval.state.is_open() {
         return Err(late(&question.card.approval));
     }
-    let words = mail::own_words(&body.body);
-    let meaning = voice::read(&words, question.form())
-        .map_err(|unclear| No::saying(Code::ApprovalUnclearReply, &standing::repeat(&question, unclear)))?;
+    let reply = Written::handed_in(&body.body, place);
+    let unclear = |text: &str| No::saying(Code::ApprovalUnclearReply, text);
+    let meaning = match replies::understand(&gw, &question, letter.as_ref(), &reply).await? {
+        Reading::Meant(meaning) => meaning,
+        Reading::ToConfirm => {
+            return Err(unclear(
+                "nothing was decided: not all of the reply is certain to be the answer; what was understood goes to its \
+                 sender, who can confirm it",
+            ));
+        }
+        Reading::Tell(text) => return Err(unclear(&text)),
+        Reading::Unclear(why) => return Err(unclear(&standing::repeat(&question, why))),
+    };
     let voice = Voice { by, channel: shown::INBOX, ceiling: Some(gw.config.approvals.email_ceiling) };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
         Heard::Decided { approval, .. } => {
@@ -473,28 +487,6 @@ fn late(approval: &sluice_core::approval::Approval) -> No {
             let text = format!("approval not pending: {}", deciding::told(approval));
             No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalNotPending, &text) }
         }
-    }
-}
-
-/// The one id a mail speaks of. Two are one too many: it cannot be told which is meant.
-fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
-    let unclear = |text: &str| No::saying(Code::ApprovalUnclearReply, text);
-    let mut ids: Vec<ApprovalId> = Vec::new();
-    for text in [subject, body] {
-        for (at, _) in text.match_indices("appr_") {
-            let id: String = text
-                .get(at..)
-                .unwrap_or_default()
-                .chars()
-                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                .collect();
-            ids.extend(id.parse::<ApprovalId>().ok().filter(|id| !ids.contains(id)));
-        }
-    }
-    match ids.as_slice() {
-        [id] => Ok(*id),
-        [] => Err(unclear("approval_id not found")),
-        _ => Err(unclear("the mail names more than one approval")),
     }
 }
 

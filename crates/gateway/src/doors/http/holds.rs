@@ -3,16 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sluice_core::hold::Hold;
-use sluice_core::ids::MessageId;
+use sluice_core::ids::{MessageId, SessionId};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, AgentName, ApprovalId, HoldId, Span, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, CallId, HoldId, Span, Timestamp};
 use sluice_store::{HoldFilter, Settle, Timing, Word};
 
 use super::calls::{filter, stop};
 use super::reply::Reply;
 use super::route::Visit;
+use super::views::failing::{self, Audience};
 use super::views::{HoldView, Page};
-use crate::rooms::{answer, policy, rollback};
+use crate::rooms::rollback::{self, ChosenWrites};
+use crate::rooms::{answer, policy};
 use crate::{Gateway, No};
 
 /// The longest a write is held longer in one go.
@@ -25,7 +27,7 @@ pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
     let limit = visit.limit()?;
     let after: Option<HoldId> = visit.asked("cursor")?;
     let found = visit.store.holds_page(filter(&visit)?, after, limit + 1).await?;
-    let views = found.iter().map(HoldView::of).collect();
+    let views = failing::listed(&visit.store, &found, audience(&visit)).await?;
     Ok(Reply::json(200, &Page::of(views, limit, |view: &HoldView| view.buffer_id.clone())))
 }
 
@@ -33,7 +35,16 @@ pub(super) async fn page(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
     let hold = find(&visit).await?;
     let targets = visit.store.targets_of(hold.id).await?;
-    Ok(Reply::json(200, &HoldView::whole(&hold, targets)))
+    let failing = failing::failing(&visit.store, &hold, audience(&visit)).await?;
+    Ok(Reply::json(200, &HoldView { failing, ..HoldView::whole(&hold, targets) }))
+}
+
+/// Who asks: only people are shown what a service said.
+pub(super) fn audience(visit: &Visit) -> Audience {
+    match visit.who.as_ref().is_some_and(|who| who.operator().is_some()) {
+        true => Audience::Person,
+        false => Audience::Agent,
+    }
 }
 
 /// `POST /v1/holds/{buffer_id}/cancel`.
@@ -88,9 +99,7 @@ async fn retime(visit: &Visit, timing: Timing) -> Result<Reply, No> {
 /// What has become of a write to which nothing more can be done.
 async fn over(gw: &Gateway, id: HoldId, no: No) -> No {
     match gw.store.hold(id).await {
-        Ok(Some(hold)) => {
-            No::saying(Code::HoldTooLate, &format!("the write is already {}", answer::status(&hold.state)))
-        }
+        Ok(Some(hold)) => No::saying(Code::HoldTooLate, &format!("the write is already {}", answer::status(&hold))),
         Ok(None) | Err(_) => no,
     }
 }
@@ -168,9 +177,16 @@ pub struct Undo {
     /// Since then (RFC 3339 or milliseconds since 1970).
     #[serde(default)]
     pub since_ms: Option<i64>,
+    /// Only those of this session. Needs `agent`.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub session_id: Option<SessionId>,
     /// Only say what would happen.
     #[serde(default)]
     pub plan_only: bool,
+    /// Take back also what was changed since, where the plan says that this can be done and what it would change.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// What taking back does, or would do.
@@ -186,11 +202,11 @@ pub struct Undone {
 pub(super) async fn undo(mut visit: Visit) -> Result<Reply, No> {
     let undo: Undo = visit.take()?;
     let gw = &visit.gw;
-    let holds = chosen(gw, &undo).await?;
+    let chosen = chosen(gw, &undo).await?;
     let (steps, made) = if undo.plan_only {
-        (rollback::plan(gw, &holds).await?, Vec::new())
+        (rollback::plan_all(gw, &chosen).await?, Vec::new())
     } else {
-        rollback::take_all_back(gw, &holds, &visit.actor()?).await?
+        rollback::take_all_back(gw, &chosen, &visit.actor()?).await?
     };
     let status = if made.is_empty() { 200 } else { 202 };
     let buffer_ids = made.iter().map(ToString::to_string).collect();
@@ -198,13 +214,17 @@ pub(super) async fn undo(mut visit: Visit) -> Result<Reply, No> {
 }
 
 /// The writes meant, oldest first.
-async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
+async fn chosen(gw: &Gateway, undo: &Undo) -> Result<ChosenWrites, No> {
     if undo.buffer_ids.is_empty() == undo.agent.is_none() {
         return Err(No::saying(Code::DoorParameter, "name writes by `buffer_ids`, or an `agent` with `since_ms`"));
     }
-    let mut holds = Vec::new();
+    let (mut holds, mut client_writes) = (Vec::new(), Vec::new());
     for id in &undo.buffer_ids {
-        holds.push(gw.store.hold(*id).await?.ok_or_else(|| No::new(Code::HoldNotFound))?);
+        // A call that a client carried out itself may have a held question of the same number.
+        match gw.store.client_write(CallId::from_bits(id.bits())).await? {
+            Some(write) => client_writes.push(write),
+            None => holds.push(gw.store.hold(*id).await?.ok_or_else(|| No::new(Code::HoldNotFound))?),
+        }
     }
     if let Some(agent) = &undo.agent {
         let since = undo.since_ms.ok_or_else(|| No::saying(Code::DoorParameter, "say since when: `since_ms`"))?;
@@ -212,8 +232,8 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
         let ended_since = Some(Timestamp::from_millis(since));
         let mut after = None;
         loop {
-            let agent = Some(agent.clone());
-            let filter = HoldFilter { agent, states: vec!["done"], ended_since, ..HoldFilter::default() };
+            let (agent, session) = (Some(agent.clone()), undo.session_id);
+            let filter = HoldFilter { agent, session, states: vec!["done"], ended_since, ..HoldFilter::default() };
             let page = gw.store.holds_page(filter, after, 200).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id);
@@ -223,9 +243,21 @@ async fn chosen(gw: &Gateway, undo: &Undo) -> Result<Vec<Hold>, No> {
             }
         }
     }
+    if let Some(agent) = &undo.agent {
+        let since = Timestamp::from_millis(undo.since_ms.unwrap_or_default());
+        let whose = (agent.clone(), undo.session_id);
+        let most = u32::try_from(MOST).unwrap_or(u32::MAX);
+        client_writes = gw.store.client_writes_since(whose, since, None, most).await?;
+        if holds.len() + client_writes.len() >= MOST {
+            return Err(No::saying(Code::DoorParameter, "more than 1000 writes: choose a later moment"));
+        }
+        holds.retain(|hold| !client_writes.iter().any(|write| write.call.bits() == hold.id.bits()));
+    }
     holds.sort_by_key(|hold| hold.id);
     holds.dedup_by_key(|hold| hold.id);
-    Ok(holds)
+    client_writes.sort_by_key(|write| write.call);
+    client_writes.dedup_by_key(|write| write.call);
+    Ok(ChosenWrites { holds, client_writes, force: undo.force })
 }
 
 pub(super) async fn find(visit: &Visit) -> Result<Hold, No> {

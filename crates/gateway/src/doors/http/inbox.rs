@@ -6,7 +6,8 @@
 
 use sha2::{Digest as _, Sha256};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, PersonName, hex};
+use sluice_core::{Actor, ApprovalId, PersonName, hex};
+use sluice_store::Delivery;
 
 use super::gate::MailReply;
 use crate::channels::email::NAME as EMAIL;
@@ -17,18 +18,58 @@ use crate::{Gateway, No};
 /// Under which name the record knows what was handed in.
 const CHANNEL: &str = "inbox";
 
+/// Who speaks, and where they are reached.
+pub(super) struct Speaker {
+    /// The person.
+    pub by: Actor,
+    /// The letter whose token they have.
+    pub letter: Option<Delivery>,
+    /// Their address.
+    pub place: Option<String>,
+}
+
+/// The one id a mail speaks of. Two are one too many: it cannot be told which is meant.
+pub(super) fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
+    let unclear = |text: &str| No::saying(Code::ApprovalUnclearReply, text);
+    let (mut ids, mut unknown): (Vec<ApprovalId>, bool) = (Vec::new(), false);
+    for text in [subject, body] {
+        for (at, _) in text.match_indices("appr_") {
+            let id: String = text
+                .get(at..)
+                .unwrap_or_default()
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .collect();
+            match id.parse::<ApprovalId>() {
+                Ok(id) if !ids.contains(&id) => ids.push(id),
+                Ok(_) => {}
+                Err(_) => unknown |= id.len() > "appr_".len(),
+            }
+        }
+    }
+    match ids.as_slice() {
+        [id] => Ok(*id),
+        // An id, of nothing we have.
+        [] if unknown => Err(No::saying(Code::ApprovalNotFound, "approval not found")),
+        [] => Err(unclear("approval_id not found")),
+        _ => Err(unclear("the mail names more than one approval")),
+    }
+}
+
 /// The person a reply comes from.
 ///
 /// # Errors
 /// When the reply does not prove that it comes from a person who was asked.
-pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Actor, No> {
-    let name = match by_token(gw, question, reply).await? {
-        Some(person) => Some(person),
-        None if gw.config.inbox.trust_sender => by_sender(gw, question, reply),
+pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Speaker, No> {
+    let found = match by_token(gw, question, reply).await? {
+        Some((person, letter)) => Some((person, Some(letter.place.clone()), Some(letter))),
+        None if gw.config.inbox.trust_sender => {
+            by_sender(gw, question, reply).map(|name| (name, reply.from.as_deref().and_then(bare), None))
+        }
         None => None,
     };
-    match name {
-        Some(name) => Ok(Actor::Person(name)),
+    match found {
+        Some((name, place, letter)) => Ok(Speaker { by: Actor::Person(name), letter, place }),
         None => {
             let parts = [reply.from.as_deref(), reply.subject.as_deref(), Some(reply.body.as_str())];
             let mut print = Sha256::new();
@@ -44,13 +85,13 @@ pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply
 }
 
 /// Whoever got the letter whose token stands in the reply, if that letter was about this question.
-async fn by_token(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Option<PersonName>, No> {
+async fn by_token(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Option<(PersonName, Delivery)>, No> {
     let subject = reply.subject.as_deref().unwrap_or_default();
     for secret in secrets_in(subject).chain(secrets_in(&reply.body)) {
         let letter = gw.store.delivery_with(hash(secret)).await?;
         let letter = letter.filter(|letter| letter.approval == question.card.approval.id && letter.channel == EMAIL);
         if let Some(letter) = letter {
-            return Ok(person_at(gw, &letter.place));
+            return Ok(person_at(gw, &letter.place).map(|person| (person, letter)));
         }
     }
     Ok(None)

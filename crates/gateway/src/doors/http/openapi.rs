@@ -1,4 +1,7 @@
 //! The API description (OpenAPI 3.1), printed from the table of routes.
+//!
+//! Bodies are described as they are read and answers as they are written: a field that an answer leaves out when it is
+//! empty is not required there, and a field with a default is required only where it is always written.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -23,20 +26,52 @@ pub(super) async fn show(_: Visit) -> Result<Reply, No> {
     Ok(Reply::bytes(200, "application/json", bytes.clone()))
 }
 
+/// The schemas of what is read and of what is written.
+struct Schemas {
+    bodies: SchemaGenerator,
+    answers: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Schemas {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        });
+        Schemas {
+            bodies: settings.clone().for_deserialize().into_generator(),
+            answers: settings.for_serialize().into_generator(),
+        }
+    }
+
+    /// All definitions. A type that is both read and written must look the same in both: a test holds that
+    /// ([`described_twice`]).
+    fn definitions(mut self) -> Map<String, Value> {
+        let mut all = self.bodies.take_definitions(true);
+        all.extend(self.answers.take_definitions(true));
+        all
+    }
+}
+
+/// Types that are described as a body in one way and as an answer in another, under one name. There must be none.
+#[must_use]
+pub fn described_twice() -> Vec<String> {
+    let mut schemas = Schemas::new();
+    paths(&mut schemas);
+    let answers = schemas.answers.take_definitions(true);
+    let bodies = schemas.bodies.take_definitions(true);
+    bodies
+        .into_iter()
+        .filter(|(name, body)| answers.get(name).is_some_and(|answer| answer != body))
+        .map(|(name, _)| name)
+        .collect()
+}
+
 /// The whole description.
 #[must_use]
 pub fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.definitions_path = "/components/schemas".into();
-        settings.meta_schema = None;
-    });
-    let mut schemas = settings.into_generator();
-    let problem = schemas.subschema_for::<Problem>();
-    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for route in routes::all() {
-        let operation = operation(route, &mut schemas, problem.as_value());
-        paths.entry(route.path).or_default().insert(route.method.to_lowercase(), operation);
-    }
+    let mut schemas = Schemas::new();
+    let paths = paths(&mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -48,7 +83,7 @@ pub fn document() -> Value {
         "servers": [{"url": "http://127.0.0.1:7420"}],
         "paths": paths,
         "components": {
-            "schemas": schemas.take_definitions(true),
+            "schemas": schemas.definitions(),
             "securitySchemes": {
                 "agent": {"type": "http", "scheme": "bearer", "description": "An agent key, sga_…"},
                 "operator": {"type": "http", "scheme": "bearer", "description": "An operator token, sgo_…"},
@@ -59,7 +94,17 @@ pub fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> Value {
+fn paths(schemas: &mut Schemas) -> BTreeMap<&'static str, Map<String, Value>> {
+    let problem = schemas.answers.subschema_for::<Problem>();
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for route in routes::all() {
+        let operation = operation(route, schemas, problem.as_value());
+        paths.entry(route.path).or_default().insert(route.method.to_lowercase(), operation);
+    }
+    paths
+}
+
+fn operation(route: &Route, schemas: &mut Schemas, problem: &Value) -> Value {
     let mut parameters: Vec<Value> = path_parts(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
@@ -70,14 +115,14 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
         "operationId": route.name,
         "summary": route.about,
         "parameters": parameters,
-        "responses": responses(route, schemas, problem),
+        "responses": responses(route, &mut schemas.answers, problem),
         "security": security(route.access),
     });
     if let Some(role) = route.access.least() {
         put(&mut operation, "x-sluice-role", role_word(role));
     }
     if let Some(shape) = route.body {
-        let schema = shape(schemas);
+        let schema = shape(&mut schemas.bodies);
         put(
             &mut operation,
             "requestBody",

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sluice_core::ids::SessionId;
 use sluice_core::policy::{Origin, Policy, Question};
+use sluice_core::proxy::spawn;
 use sluice_core::refusal::Code;
 use sluice_core::target::origins;
 use sluice_core::{Action, AgentName, CallId, CapabilityName, HoldId, Span};
@@ -13,7 +14,7 @@ use sluice_store::{PolicyRecord, Refusals, RefusedCall};
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::{Page, TargetView};
-use crate::loops::policy::reload_in_turn;
+use crate::loops::policy::put_in_force;
 use crate::rooms::origin;
 use crate::services::CHECKED;
 use crate::value::put;
@@ -46,23 +47,8 @@ pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
 pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
     let Files { files, if_version } = visit.take()?;
     let gw = &visit.gw;
-    let turn = gw.reloading.lock().await;
-    let before = gw.policy.get().version().to_owned();
-    if if_version.is_some_and(|seen| seen != before) {
-        return Err(No::saying(Code::StoreConflict, &format!("the rules in force are {before}")));
-    }
-    let sources = policies::from_json(&files)?;
-    // Loaded once without consequence, so that broken files never reach the folder.
-    let loaded = Policy::load(&sources, &gw.catalogue.known()).map_err(|errors| policies::refuse(&errors))?;
-    let failed: Vec<_> =
-        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.as_fault()).collect();
-    if !failed.is_empty() {
-        return Err(policies::refuse(&sluice_core::policy::LoadErrors { faults: failed }));
-    }
-    policies::write(&gw.config.policies, &files)
-        .map_err(|error| No::from(sluice_core::refusal::Refusal::new(Code::GatewayUnavailable).because(error)))?;
-    let version = reload_in_turn(gw, visit.actor()?, &turn).await?;
-    Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": version.is_some(), "before": before})))
+    let (before, changed) = put_in_force(gw, &files, if_version, visit.actor()?).await?;
+    Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": changed, "before": before})))
 }
 
 /// `GET /v1/policy/history`.
@@ -265,7 +251,9 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
             let name = name.strip_prefix(CHECKED).unwrap_or(name);
             let Ok(name) = CapabilityName::new(name) else { continue };
             let session = hold.session.map(|id| id.to_string());
+            let spawn = spawn::arguments(&name, &hold.action);
             let mut question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            question.spawn = spawn.as_ref();
             question.account = hold.action.account();
             question.session = session.as_deref();
             question.targets = Some(origins(&gw.store.targets_of(hold.id).await?));
@@ -286,7 +274,9 @@ async fn compare_refused(
     let Some(action) = gw.store.refused_action(digest).await? else { return Ok(()) };
     let session = call.session.map(|id| id.to_string());
     let words = call.origins.as_deref().unwrap_or_default();
+    let spawn = spawn::arguments(action.capability(), &action);
     let mut question = Question::new(action.agent(), action.capability(), action.arguments(), call.at);
+    question.spawn = spawn.as_ref();
     question.account = action.account();
     question.session = session.as_deref();
     question.targets = Some(words.split(", ").filter_map(Origin::from_word).collect());

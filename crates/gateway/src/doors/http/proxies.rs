@@ -6,9 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_core::Actor;
+use sluice_core::proxy::Proxy;
 use sluice_core::refusal::Code;
 use sluice_store::{ProxyTask, Standing, StoreError, TaskState};
 
+use super::proxy_reports::ScoreView;
 use super::reply::Reply;
 use super::route::Visit;
 use super::views::Page;
@@ -36,6 +38,10 @@ pub struct ProxyView {
     pub capabilities: Vec<String>,
     /// What is wrong with its file.
     pub flaws: Vec<String>,
+    /// What a person should look at although it may run.
+    pub warnings: Vec<String>,
+    /// How much each operation gains from isolation.
+    pub routing: Vec<ScoreView>,
     /// The newest tasks.
     pub tasks: Vec<TaskView>,
     /// Names of workspaces set aside.
@@ -181,6 +187,8 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
             .map(|proxy| proxy.capabilities(name).iter().map(|capability| capability.name.to_string()).collect())
             .unwrap_or_default(),
         flaws,
+        warnings: found.warnings.iter().map(ToString::to_string).collect(),
+        routing: declared.map(|proxy| routing(name, proxy)).unwrap_or_default(),
         tasks: tasks.iter().map(task_view).collect(),
         archives: archived.into_iter().map(|archived| archived.name).collect(),
         drafts,
@@ -346,7 +354,14 @@ fn declared(gw: &Gateway, name: &str) -> Result<Arc<Found>, No> {
     gw.proxies.found().into_iter().find(|found| found.name == name).ok_or_else(missing)
 }
 
-fn known(gw: &Gateway, name: &str) -> Result<Arc<ProxyService>, No> {
+fn routing(name: &str, proxy: &Proxy) -> Vec<ScoreView> {
+    let operations = proxy.operations.iter();
+    operations
+        .map(|(operation, about)| ScoreView::of(format!("proxy.{name}.{operation}"), &proxy.routing_score(about)))
+        .collect()
+}
+
+pub(super) fn known(gw: &Gateway, name: &str) -> Result<Arc<ProxyService>, No> {
     gw.proxies.get(name).ok_or_else(missing)
 }
 

@@ -336,20 +336,6 @@ impl Visit {
     /// # Errors
     /// When it is another one.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, No> {
-        let body = self.body.take().unwrap_or_default();
-        serde_json::from_value(body).map_err(|error| {
-            // The text names fields and kinds, never values: it is ours to show.
-            Refusal::new(Code::SchemaWrongType).with_text(&plain(&error.to_string())).into()
-        })
+        super::body::read(self.body.take().unwrap_or_default())
     }
-}
-
-/// What a reader of JSON complains about, without the value it complains about.
-fn plain(text: &str) -> String {
-    let cut = text.split(", expected").next().map_or(text, |head| head);
-    if cut.starts_with("invalid value") || cut.starts_with("invalid type") {
-        let expected = text.split_once(", expected").map_or("", |(_, rest)| rest);
-        return format!("a field of the request is not what it should be: expected{expected}");
-    }
-    text.to_owned()
 }

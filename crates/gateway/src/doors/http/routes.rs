@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod channels;
 mod dead;
 mod findings;
 mod gate;
@@ -51,7 +52,7 @@ const APPROVER: Access = Access::Operator(Role::Approver);
 const ADMIN: Access = Access::Operator(Role::Admin);
 
 /// What a call can be refused with.
-const CALL: [Code; 88] = [
+const CALL: [Code; 113] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -79,6 +80,8 @@ const CALL: [Code; 88] = [
     Code::EgressNotAllowed,
     Code::EgressLimit,
     Code::EgressBreaker,
+    Code::ExecuteBadArgument,
+    Code::ExecuteUnavailable,
     Code::EgressBurned,
     Code::EgressUrl,
     Code::EgressHeader,
@@ -114,11 +117,14 @@ const CALL: [Code; 88] = [
     Code::AuditUnavailable,
     Code::GatewayStarting,
     Code::GatewayUnsupported,
+    Code::HoldQueueFull,
+    Code::ServiceStarting,
     Code::MountDown,
     Code::MountFailed,
     Code::MountChanged,
     Code::SchemaUnknownAccount,
     Code::ContentWithheld,
+    Code::ContentAmbiguous,
     Code::ContentUnread,
     Code::ApprovalWithdrawn,
     Code::ApprovalLapsed,
@@ -128,6 +134,8 @@ const CALL: [Code; 88] = [
     Code::EgressTicket,
     Code::WorkerCrashed,
     Code::WorkerQuarantined,
+    Code::ProxyBudget,
+    Code::ProxyOutput,
     Code::FilesTooManyWatches,
     Code::FilesNoWatch,
     Code::FilesDenied,
@@ -140,6 +148,24 @@ const CALL: [Code; 88] = [
     Code::GatewayClock,
     Code::StoreConflict,
     Code::StoreNotFound,
+    Code::GitNotInstalled,
+    Code::GitNotARepository,
+    Code::GitUnsupportedRepository,
+    Code::GitUnknownRevision,
+    Code::GitExists,
+    Code::GitNothingToCommit,
+    Code::GitNoAuthor,
+    Code::GitConflict,
+    Code::GitHiddenPath,
+    Code::GitTooMuch,
+    Code::GitTooSlow,
+    Code::GitRemoteNotAllowed,
+    Code::GitRemoteRefused,
+    Code::GitFailed,
+    Code::ProcessNotAllowed,
+    Code::ProcessNotFound,
+    Code::ProcessTooMany,
+    Code::ProcessFailed,
 ];
 
 /// Every route.
@@ -155,6 +181,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         services::ROUTES,
         findings::ROUTES,
         mounts::ROUTES,
+        channels::ROUTES,
     ]
     .into_iter()
     .flatten()

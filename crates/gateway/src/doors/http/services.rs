@@ -122,9 +122,12 @@ pub struct FoundView {
     pub thread_id: String,
     /// When it came.
     pub received_at: String,
-    /// From whom.
+    /// From whom; both readings where two readers name different senders.
     pub from: String,
-    /// Its subject.
+    /// What the receiving server recorded about the sender; left out where it recorded nothing that can be trusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<String>,
+    /// Its subject; both readings where there are two.
     pub subject: String,
     /// Where the words were found, or how it begins.
     pub snippet: String,
@@ -134,6 +137,8 @@ pub struct FoundView {
     pub unread: bool,
     /// Whether it is kept from agents.
     pub withheld: bool,
+    /// Whether two readers read it differently.
+    pub ambiguous: bool,
 }
 
 /// What a search found.
@@ -191,6 +196,8 @@ fn available(gw: &Gateway, account: &Account) -> ConnectionView {
         age_s: None,
         progress: None::<Progress>,
         pending: 0,
+        retrying: 0,
+        next_retry: None,
         in_doubt: 0,
         set_aside: 0,
         dead: 0,
@@ -380,11 +387,13 @@ pub(super) async fn search(visit: Visit) -> Result<Reply, No> {
         thread_id: hit.thread,
         received_at: sluice_core::Timestamp::from_millis(hit.received).to_string(),
         from: hit.sender,
+        authentication: hit.authentication.map(|said| said.to_string()),
         subject: hit.subject,
         snippet: hit.snippet,
         labels: hit.labels,
         unread: hit.unread,
         withheld: hit.withheld,
+        ambiguous: hit.ambiguous,
     });
     let synced_at = found.freshness.synced_at.map(|at| at.to_string());
     Ok(Reply::json(200, &FoundPage { data: data.collect(), has_more: found.more, synced_at }))

@@ -7,12 +7,14 @@ use sluice_core::budget::Budget;
 use sluice_core::ids::MessageId;
 use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, ServiceName, Span};
-use sluice_store::{AlertFilter, Scope, Severity, Store, StoreError};
+use sluice_core::{AgentName, NodeName, ServiceName, Span};
+use sluice_store::{AlertFilter, HoldFilter, Scope, Severity, Store, StoreError};
 
 use super::reply::Reply;
 use super::route::Visit;
-use super::views::{FreezeView, ObservingView, Page};
+use super::views::failing::{self, Audience};
+use super::views::{FreezeView, HoldView, ObservingView, Page};
+use crate::channels::hearing::Condition;
 use crate::connections::ConnectionView;
 use crate::gateway::{Gateway, Phase, Room};
 use crate::services::alerts::as_json;
@@ -21,6 +23,8 @@ use crate::{No, recovery};
 
 /// How long the status waits for the database.
 const SOON: Span = Span::from_secs(2);
+/// Most writes that are tried again and shown.
+const RETRYING_SHOWN: u32 = 5;
 
 /// How the gateway is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -43,6 +47,8 @@ pub struct StatusView {
     pub busy: bool,
     /// Held writes by state, without those that are over.
     pub holds: std::collections::BTreeMap<String, u64>,
+    /// Writes of which an attempt failed and that are tried again, a few of them: each with its next attempt and its last error.
+    pub retrying: Vec<HoldView>,
     /// Questions nobody has answered yet.
     pub open_approvals: usize,
     /// What may happen within a day without a person, and how much of it has: of the whole gateway, and of agents where
@@ -52,6 +58,12 @@ pub struct StatusView {
     pub open_alerts: usize,
     /// Whether the clock has jumped a moment ago; nothing is sent then.
     pub clock_suspect: bool,
+    /// Why the clock of the machine is not followed: it jumped further than it is without a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+    /// How many writes that piled up while the gateway was away leave in a second at each service, while that is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_start: Option<u32>,
     /// `enough`, `low` or `none`.
     pub disk: String,
     /// Ends of the audit logs.
@@ -64,8 +76,12 @@ pub struct StatusView {
     pub services: Vec<ConnectionView>,
     /// Mounted servers that are not open or do without a layer they should have, and tools of theirs that wait for a person.
     pub mounts: Vec<MountStatus>,
-    /// Channels over which people answer, as far as they have been tried.
+    /// Channels over which people are asked and answer.
     pub channels: Vec<ChannelStatus>,
+    /// Whether nobody is told anything: no channel is set up, or no person has one of those that are.
+    pub nobody_is_told: bool,
+    /// In what live nodes on the same database differ now, in words.
+    pub nodes_differ: Vec<String>,
     /// Agents in observe mode: their calls are judged and recorded, and not stopped.
     pub observing: Vec<ObservingView>,
 }
@@ -110,13 +126,24 @@ async fn budgets(gw: &Gateway, store: &Store) -> Result<Vec<BudgetView>, No> {
 pub struct ChannelStatus {
     /// Its name.
     pub name: String,
-    /// `heard` or `not_heard`.
+    /// `heard`, `not_heard`, or `untried` before anything came or went.
     pub state: String,
     /// Since when.
-    pub since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// Why it is not heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// `sending`, `not_sending`, or `untried` before anything was sent.
+    pub delivery: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_since: Option<String>,
+    /// Why nothing is delivered over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_reason: Option<String>,
+    /// People who are reached over it.
+    pub people: usize,
 }
 
 /// A mounted server that somebody should look at.
@@ -153,20 +180,35 @@ pub struct LogView {
     pub hash: String,
     /// Entries under the last signed checkpoint.
     pub signed: u64,
-    /// The public key its checkpoints are checked with, if this node signs it.
+    /// The public key its checkpoints are checked with, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Where the key is known from: `this_node`, which signs the log, or `its_node`, another one that signs it and said so in the
+    /// database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_from: Option<&'static str>,
 }
 
 /// Every audit log, as it ends now.
 pub(super) async fn logs(gw: &Gateway, store: &Store) -> Result<Vec<LogView>, No> {
+    let told = store.known_nodes().await?;
     let mut logs = Vec::new();
     for (log, head) in store.logs().await? {
         let signed = store.last_checkpoint(log.clone()).await?.map_or(0, |signed| signed.size);
-        let key = gw.audit_keys.iter().find(|(of, _)| *of == log).map(|(_, key)| key.to_string());
-        logs.push(LogView { log: log.to_string(), entries: head.size, hash: head.hash.to_string(), signed, key });
+        let own = gw.audit_keys.iter().find(|(of, _)| *of == log).map(|(_, key)| (key.to_string(), "this_node"));
+        // SECURITY: a node speaks for its own logs only, also where others read it.
+        let its = told.iter().filter(|node| is_log_of(&log, &node.name)).flat_map(|node| &node.report.log_keys);
+        let its = its.filter(|(of, _)| *of == log).map(|(_, key)| (key.clone(), "its_node")).next();
+        let (key, key_from) = own.or(its).unzip();
+        let (entries, hash) = (head.size, head.hash.to_string());
+        logs.push(LogView { log: log.to_string(), entries, hash, signed, key, key_from });
     }
     Ok(logs)
+}
+
+/// Whether a log is this node's: its own or that of its stop lane.
+fn is_log_of(log: &NodeName, node: &NodeName) -> bool {
+    log == node || log.as_str().strip_suffix("/stop") == Some(node.as_str())
 }
 
 /// What only the database knows.
@@ -174,10 +216,12 @@ pub(super) async fn logs(gw: &Gateway, store: &Store) -> Result<Vec<LogView>, No
 struct Counts {
     audit: Vec<LogView>,
     holds: std::collections::BTreeMap<String, u64>,
+    retrying: Vec<HoldView>,
     open_approvals: usize,
     open_alerts: usize,
     budgets: Vec<BudgetView>,
     services: Vec<ConnectionView>,
+    nodes_differ: Vec<String>,
 }
 
 impl Counts {
@@ -188,12 +232,20 @@ impl Counts {
         Ok(Self {
             audit: logs(gw, store).await?,
             holds: store.holds_by_state().await?.into_iter().collect(),
+            retrying: retrying(store).await?,
             open_approvals: store.open_approvals(1000).await?.len(),
             open_alerts: store.alerts(severe, None, 1000).await?.len(),
             budgets: budgets(gw, store).await?,
+            nodes_differ: super::nodes::differences(gw, store).await?,
             services: gw.connections.list(store).await?.into_iter().filter(|one| one.state != "disconnected").collect(),
         })
     }
+}
+
+/// The newest writes that are tried again.
+async fn retrying(store: &Store) -> Result<Vec<HoldView>, No> {
+    let filter = HoldFilter { states: vec!["ready"], retrying_only: true, newest_first: true, ..HoldFilter::default() };
+    failing::listed(store, &store.holds_page(filter, None, RETRYING_SHOWN).await?, Audience::Person).await
 }
 
 /// `GET /v1/status`.
@@ -211,7 +263,9 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         }
         Err(_) => (Counts::default(), true),
     };
-    let Counts { audit, holds, open_approvals, open_alerts, budgets, services } = counts;
+    let Counts { audit, holds, retrying, open_approvals, open_alerts, budgets, services, nodes_differ } = counts;
+    let is_waiting = ["held", "ready"].into_iter().any(|state| holds.contains_key(state));
+    let slow_start = gw.slow_start().filter(|_| is_waiting);
     let view = StatusView {
         phase: match gw.phase() {
             Phase::Starting => "starting".into(),
@@ -226,10 +280,16 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         freezes: freezes.iter().map(FreezeView::from).collect(),
         busy,
         holds,
+        retrying,
         open_approvals,
         budgets,
         open_alerts,
         clock_suspect: gw.clock_is_suspect(),
+        clock_doubt: gw.clock.doubt().map(|doubt| {
+            let way = if doubt.forward { "ahead" } else { "back" };
+            format!("the clock jumped {way} by {} and is not followed", doubt.by)
+        }),
+        slow_start,
         disk: match gw.room() {
             Room::Enough => "enough".into(),
             Room::Low => "low".into(),
@@ -239,7 +299,9 @@ pub(super) async fn status(visit: Visit) -> Result<Reply, No> {
         listeners: gw.events.listeners(),
         sandbox: sandbox(gw),
         services,
+        nodes_differ,
         mounts: mounts(gw),
+        nobody_is_told: !channels(gw).iter().any(|channel| channel.people > 0),
         channels: channels(gw),
         observing: gw.keyring.agents().iter().filter_map(|agent| super::agents::observing(gw, agent)).collect(),
     };
@@ -256,14 +318,32 @@ fn sandbox(gw: &Gateway) -> SandboxView {
     }
 }
 
-fn channels(gw: &Gateway) -> Vec<ChannelStatus> {
-    let all = gw.hearing.all().into_iter().map(|(name, condition)| ChannelStatus {
-        name: name.to_owned(),
-        state: if condition.reason.is_none() { "heard".into() } else { "not_heard".into() },
-        since: condition.since.to_string(),
-        reason: condition.reason,
-    });
-    all.collect()
+/// Every channel of the configuration, with how well it hears and sends.
+pub(super) fn channels(gw: &Gateway) -> Vec<ChannelStatus> {
+    let (hearing, sending) = (gw.hearing.all(), gw.sending.all());
+    let found = |all: &[(&'static str, Condition)], name: &str| {
+        all.iter().find(|(known, _)| *known == name).map(|(_, condition)| condition.clone())
+    };
+    let view = |name: &'static str| {
+        let (heard, sent) = (found(&hearing, name), found(&sending, name));
+        let word = |of: &Option<Condition>, [well, ill]: [&str; 2]| match of {
+            None => "untried".to_owned(),
+            Some(Condition { reason: None, .. }) => well.to_owned(),
+            Some(_) => ill.to_owned(),
+        };
+        let since = |of: &Option<Condition>| of.as_ref().map(|condition| condition.since.to_string());
+        ChannelStatus {
+            name: name.to_owned(),
+            state: word(&heard, ["heard", "not_heard"]),
+            since: since(&heard),
+            reason: heard.and_then(|condition| condition.reason),
+            delivery: word(&sent, ["sending", "not_sending"]),
+            delivery_since: since(&sent),
+            delivery_reason: sent.and_then(|condition| condition.reason),
+            people: gw.config.approvals.people.iter().filter(|person| person.place(name).is_some()).count(),
+        }
+    };
+    crate::channels::names(&gw.config).into_iter().map(view).collect()
 }
 
 fn mounts(gw: &Gateway) -> Vec<MountStatus> {
@@ -281,11 +361,15 @@ pub(super) async fn live(_: Visit) -> Result<Reply, No> {
     Ok(Reply::json(200, &json!({"status": "ok"})))
 }
 
-/// `GET /readyz`: new calls are taken.
+/// `GET /readyz`: new calls are taken. Names the services that are not up yet: calls to them are told so.
 pub(super) async fn ready(visit: Visit) -> Result<Reply, No> {
     visit.gw.takes_calls()?;
     visit.store.freezes().await?;
-    Ok(Reply::json(200, &json!({"status": "ok"})))
+    let starting: Vec<String> = visit.gw.services.not_up().iter().map(ToString::to_string).collect();
+    match starting.is_empty() {
+        true => Ok(Reply::json(200, &json!({"status": "ok"}))),
+        false => Ok(Reply::json(200, &json!({"status": "ok", "starting": starting}))),
+    }
 }
 
 /// What to freeze.

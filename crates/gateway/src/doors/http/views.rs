@@ -1,6 +1,8 @@
 //! What the API shows: our words as JSON, with their schemas.
 
+pub mod failing;
 mod judgement;
+mod session;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,13 +12,17 @@ use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::target::Traced;
 use sluice_core::{AgentName, CapabilityName, Timestamp};
-use sluice_store::{Card, Freeze, Key, KeyKind, Role, Session};
+use sluice_store::{Card, Freeze, Key, KeyKind, Role};
 
+use super::channels::DeliveryView;
+use super::record_search::ReadView;
 use crate::Gateway;
 use crate::gate::standing::OfferView;
-use crate::rooms::answer::{Answer, status};
+use crate::rooms::answer::{Answer, shown_state, status};
 
+pub use failing::{Audience, FailingView};
 pub use judgement::{ObservingView, ReasonView};
+pub use session::SessionView;
 
 /// A problem (RFC 9457): why the answer is no.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -57,12 +63,15 @@ pub struct Problem {
 pub struct CallView {
     /// The call.
     pub call_id: String,
-    /// `done`, `allowed`, `held`, `awaiting_approval`, `executing`, `blocked`, `in_doubt`, `needs_human`, `stale`,
+    /// `done`, `allowed`, `held`, `awaiting_approval`, `executing`, `retrying`, `blocked`, `in_doubt`, `needs_human`, `stale`,
     /// `cancelled`, `denied`, `expired`, `dead`, `discarded` or `refused`.
     pub status: String,
     /// What it gave, once done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
+    /// What it would use and what is left of the day, for a call of a security proxy that was only checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Value>,
     /// The held write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_id: Option<String>,
@@ -96,6 +105,12 @@ pub struct CallView {
     /// The freeze in force, where a read was answered in spite of it: everything else is refused meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
+    /// What the record keeps of a read. Only operators are shown it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<ReadView>,
+    /// The next attempt and the last error.
+    #[serde(flatten)]
+    pub failing: FailingView,
 }
 
 /// A held write.
@@ -151,6 +166,9 @@ pub struct HoldView {
     /// What it does, for those who may see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
+    /// What a spawn adds to it: the shorter time, the schema of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spawn: Option<Value>,
     /// Who or where it reaches, and where each of these was first met.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetView>,
@@ -160,6 +178,9 @@ pub struct HoldView {
     /// Why the agent wants it, in its own words: nobody has checked them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The next attempt and the last error.
+    #[serde(flatten)]
+    pub failing: FailingView,
 }
 
 /// A target of a write.
@@ -230,6 +251,9 @@ pub struct ApprovalView {
     /// What `session` and `always` open, the narrowest bound first; empty if they are not offered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub standing: Vec<OfferView>,
+    /// What became of each letter about it: queued, sent, retrying or refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deliveries: Vec<DeliveryView>,
 }
 
 /// A freeze in force.
@@ -296,27 +320,6 @@ pub struct KeyView {
     pub token: Option<String>,
 }
 
-/// A session.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct SessionView {
-    /// Its id.
-    pub session_id: String,
-    /// Whose it is.
-    pub agent: String,
-    /// Over which client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
-    /// Since when.
-    pub opened_at: String,
-    /// Until when it lasted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<String>,
-    /// Whether the user's task is known.
-    pub has_task: bool,
-    /// Whether it was shown something that looked like an attack.
-    pub tainted: bool,
-}
-
 /// A page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Page<T> {
@@ -379,8 +382,8 @@ impl CallView {
                 200,
                 Self { call_id: call.to_string(), status: "done".into(), result: Some(result), ..Self::default() },
             ),
-            Answer::Allowed { call } => {
-                (200, Self { call_id: call.to_string(), status: "allowed".into(), ..Self::default() })
+            Answer::Allowed { call, estimate } => {
+                (200, Self { call_id: call.to_string(), status: "allowed".into(), estimate, ..Self::default() })
             }
             Answer::Observed { call, would } => (
                 200,
@@ -413,12 +416,13 @@ impl CallView {
                     ..Self::default()
                 },
             ),
-            Answer::Under { call, hold, state } => (
+            Answer::Under { call, hold, state, failing } => (
                 202,
                 Self {
                     call_id: call.to_string(),
                     status: state.into(),
                     buffer_id: Some(hold.to_string()),
+                    failing,
                     ..Self::default()
                 },
             ),
@@ -433,8 +437,11 @@ impl CallView {
         let goes_on = ["done", "allowed"].contains(&self.status.as_str());
         let Some(agent) = agent.filter(|_| goes_on) else { return self };
         let known = gw.catalogue.known();
-        let service = known.get(capability).map_or_else(|| service_of(capability), Capability::service);
-        Self { frozen: gw.standstill.note(agent, &service), ..self }
+        let spec = known.get(capability);
+        let service = spec.map_or_else(|| service_of(capability), Capability::service);
+        let is_elsewhere = self.status == "allowed" && spec.is_some_and(|spec| gw.services.of(spec).is_none());
+        let elsewhere = is_elsewhere.then(|| "nothing on this gateway carries it out; the caller does".to_owned());
+        Self { frozen: gw.standstill.note(agent, &service), reason: self.reason.or(elsewhere), ..self }
     }
 }
 
@@ -462,8 +469,8 @@ impl HoldView {
             capability: hold.action.capability().to_string(),
             service: hold.service.to_string(),
             account: hold.action.account().map(str::to_owned),
-            status: status(&hold.state).into(),
-            state: hold.state.word().into(),
+            status: status(hold).into(),
+            state: shown_state(hold).into(),
             tier: hold.tier.as_str().into(),
             weight: hold.weight,
             attempts: hold.attempts,
@@ -477,9 +484,11 @@ impl HoldView {
             digest: hold.action.digest().to_string(),
             version: hold.version,
             arguments: None,
+            spawn: None,
             targets: Vec::new(),
             about: Vec::new(),
             reason: None,
+            failing: FailingView::of(hold),
         }
     }
 
@@ -487,7 +496,8 @@ impl HoldView {
     #[must_use]
     pub fn whole(hold: &Hold, targets: Vec<Traced>) -> Self {
         let arguments = Some(Value::Object(hold.action.arguments().clone()));
-        Self { arguments, targets: targets.into_iter().map(TargetView::from).collect(), ..Self::of(hold) }
+        let spawn = hold.action.spawn().map(|options| Value::Object(options.fields()));
+        Self { arguments, spawn, targets: targets.into_iter().map(TargetView::from).collect(), ..Self::of(hold) }
     }
 }
 
@@ -536,6 +546,7 @@ impl ApprovalView {
             asked_because: Vec::new(),
             risk: None,
             standing: Vec::new(),
+            deliveries: Vec::new(),
         }
     }
 }
@@ -570,20 +581,6 @@ impl From<&Key> for KeyView {
             expires_at: key.expires_at.map(|at| at.to_string()),
             revoked_at: key.revoked_at.map(|at| at.to_string()),
             token: None,
-        }
-    }
-}
-
-impl From<&Session> for SessionView {
-    fn from(session: &Session) -> Self {
-        Self {
-            session_id: session.id.to_string(),
-            agent: session.agent.to_string(),
-            client: session.client.clone(),
-            opened_at: session.opened_at.to_string(),
-            ended_at: session.ended_at.map(|at| at.to_string()),
-            has_task: session.task.is_some(),
-            tainted: session.tainted_at.is_some(),
         }
     }
 }

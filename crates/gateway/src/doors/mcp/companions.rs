@@ -18,6 +18,7 @@ use super::{Guest, permission, tools, words};
 use crate::No;
 use crate::doors::http::calls;
 use crate::doors::http::views::HoldView;
+use crate::doors::http::views::failing::{self, Audience};
 use crate::rooms::hold;
 
 /// The longest one call of `sluice_wait` waits, in seconds.
@@ -112,8 +113,9 @@ async fn standing(handler: &Handler, guest: &Guest, arguments: &JsonObject, wait
 
 async fn latest(handler: &Handler, guest: &Guest) -> Result<CallToolResult, No> {
     let filter = HoldFilter { agent: Some(guest.agent.clone()), newest_first: true, ..HoldFilter::default() };
-    let found = handler.gw.store.holds_page(filter, None, PAGE).await?;
-    let views: Vec<HoldView> = found.iter().map(HoldView::of).collect();
+    let store = &handler.gw.store;
+    let found = store.holds_page(filter, None, PAGE).await?;
+    let views = failing::listed(store, &found, Audience::Agent).await?;
     let words = match views.first() {
         None => "You have made no writes.".to_owned(),
         Some(last) => format!("{} writes; the latest is `{}`: {}.", views.len(), last.capability, last.status),

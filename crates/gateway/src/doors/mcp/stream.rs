@@ -136,7 +136,7 @@ impl Listener {
     async fn next(&mut self) -> Woken {
         loop {
             let changed = timeout(HEARTBEAT.as_duration(), self.changes.changed()).await;
-            if self.gw.phase() == Phase::Stopping || !self.guest.visitor.still_known(&self.gw) {
+            if self.gw.phase() == Phase::Stopping || !self.guest.visitor.still_known(&self.gw).await {
                 return Woken::Over;
             }
             match changed {

@@ -50,8 +50,10 @@ pub(super) async fn get(handler: &Handler, id: &str, guest: &Guest) -> Result<Ge
     let state = view.status.clone();
     let task = task(call, hold.admitted_at, gw.now());
     let detailed = match state.as_str() {
-        "awaiting_approval" | "held" | "executing" | "in_doubt" | "needs_human" => {
-            let text = view.cancel_deadline.as_deref().or(view.expires_at.as_deref()).unwrap_or_default();
+        "awaiting_approval" | "held" | "executing" | "retrying" | "in_doubt" | "needs_human" => {
+            let retry = view.failing.line();
+            let text = view.cancel_deadline.as_deref().or(view.expires_at.as_deref()).or(retry.as_deref());
+            let text = text.unwrap_or_default();
             DetailedTask::new(
                 task.with_status_message(format!("{state} {text}").trim().to_owned()),
                 TaskPayload::Working,

@@ -209,7 +209,7 @@ pub(super) fn output() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "status": {"type": "string", "description": "done, held, awaiting_approval, executing, blocked, refused or how a write ended"},
+            "status": {"type": "string", "description": "done, held, awaiting_approval, executing, retrying, blocked, refused or how a write ended"},
             "call_id": {"type": "string"},
             "result": {"description": "What it gave, once done."},
             "cancel_deadline": {"type": "string"},

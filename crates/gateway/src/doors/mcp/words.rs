@@ -25,7 +25,7 @@ pub(super) fn told(view: CallView) -> CallToolResult {
     }
     let status = view.status.clone();
     let mut value = serde_json::to_value(&view).unwrap_or_default();
-    if ["held", "awaiting_approval"].contains(&status.as_str()) {
+    if ["held", "awaiting_approval", "retrying"].contains(&status.as_str()) {
         put(&mut value, "cancel", json!({"tool": "sluice_cancel", "arguments": {"call_id": id}}));
         put(&mut value, "wait", json!({"tool": "sluice_wait", "arguments": {"call_id": id}}));
         put(&mut value, "next", "Continue with other work. Do not make the same call again.");
@@ -64,6 +64,13 @@ fn sentence(view: &CallView, capability: &str) -> String {
         "in_doubt" | "needs_human" => {
             let why = view.reason.as_deref().unwrap_or("its outcome could not be found out");
             unknown(capability, why, view.hint.as_deref().unwrap_or(NEVER_AGAIN))
+        }
+        "retrying" => {
+            let how = view.failing.line().unwrap_or_else(|| "it is tried again by itself".into());
+            format!(
+                "`{capability}` has not happened yet: {how}. It is tried again by itself; do not call it again. Ask \
+                 sluice_status ({id}) how it went."
+            )
         }
         "executing" => format!("`{capability}` is being carried out; ask sluice_status ({id}) how it went."),
         other => {

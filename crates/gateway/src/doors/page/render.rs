@@ -83,6 +83,7 @@ pub(super) fn standing(view: &CallView) -> String {
         "awaiting_approval" => "It waits for a person's yes. Nothing has happened yet.",
         "held" => "It is accepted and waits a moment before it goes.",
         "executing" => "It is being carried out.",
+        "retrying" => "An attempt failed; it is tried again by itself.",
         "done" => "It is done.",
         "denied" => "A person said no. Nothing has happened.",
         "expired" => "Nobody answered in time, which is a no. Nothing has happened.",
@@ -253,6 +254,7 @@ fn offered(view: &View<'_>) -> String {
             let mut html = make("1", "1  Allow once", "yes", "");
             html.push_str(&standing_approvals(view, Answer::Session));
             html.push_str(&make("3", "3  Deny", "no", ""));
+            html.push_str(&make("3", "3  Deny with a reason", "no", &area("Your reason, for the agent")));
             html.push_str(&make("4", "4  Allow once and add a note", "yes", &area("Your note to the agent")));
             if question.filed.is_some() {
                 html.push_str(&make("5", "5  Change, then allow once", "yes", &area("What it shall be instead")));

@@ -209,6 +209,12 @@ impl Workspace {
         all
     }
 
+    /// The state of the draft of this name, if there is one.
+    #[must_use]
+    pub fn draft_state(&self, name: &str) -> Option<String> {
+        read_draft(&self.named_path(name)).filter(|draft| draft.name.as_deref() == Some(name)).map(|draft| draft.state)
+    }
+
     /// Drafts with a name, newest first.
     #[must_use]
     pub fn named_drafts(&self) -> Vec<NamedDraft> {

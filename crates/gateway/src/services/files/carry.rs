@@ -84,7 +84,7 @@ fn stage(working: Working<'_>, object: &Object, beside: String) -> Result<Staged
 }
 
 /// Gives every file its name, or takes back those that have it when one cannot.
-fn place_all(mut staged: Vec<Staged>) -> Result<(), Trouble> {
+pub(super) fn place_all(mut staged: Vec<Staged>) -> Result<(), Trouble> {
     for n in 0..staged.len() {
         let Some(Err(why)) = staged.get_mut(n).map(Staged::place) else { continue };
         let mut placed: Vec<&mut Staged> = staged.iter_mut().take(n).collect();
@@ -407,7 +407,7 @@ fn rename_back(scope: &Scope, plan: &Plan) -> Result<(), Trouble> {
 fn as_conflict(why: Trouble) -> Trouble {
     match why {
         Trouble::Refused(refusal) if matches!(refusal.code(), Code::FilesChanged | Code::FilesNotEmpty) => conflict(),
-        other @ (Trouble::Refused(_) | Trouble::NotDone(_) | Trouble::Unclear) => other,
+        other @ (Trouble::Refused(_) | Trouble::NotDone(_) | Trouble::Unclear | Trouble::UnclearSaying(_)) => other,
     }
 }
 

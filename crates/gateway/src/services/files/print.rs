@@ -56,6 +56,16 @@ impl Print {
         Self(format!("file 0 {size} {checksum}"))
     }
 
+    /// The same of a content that is at hand.
+    pub fn of_content(content: &[u8]) -> Self {
+        Self::content(content.len() as u64, &hex::encode(&Sha256::digest(content)))
+    }
+
+    /// Whether this print, which may be one of a content alone, is that of an object with this other print.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other || (self.mode() == Some(0) && self.checksum().is_some() && self.checksum() == other.checksum())
+    }
+
     fn hashed(mode: u32, size: u64, hash: &[u8]) -> Self {
         Self(format!("file {:o} {size} {}", mode & 0o7777, hex::encode(hash)))
     }

@@ -172,7 +172,7 @@ impl Screen<'_> {
         Ok(origin.map(|origin| format!("agent {}", origin.agent)))
     }
 
-    fn text(&self, source: &str, author: &str, (text, shown): (&str, &str)) -> Result<Screened, Refusal> {
+    pub fn text(&self, source: &str, author: &str, (text, shown): (&str, &str)) -> Result<Screened, Refusal> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         if self.screening.is_known(&hash) {
             let given = serde_json::Value::String(shown.to_owned());

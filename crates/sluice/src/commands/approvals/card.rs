@@ -9,6 +9,7 @@ use sluice_core::Clock as _;
 
 use crate::client::{shown, text};
 use crate::commands::policy::counted;
+use crate::failing;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::span::moment;
@@ -57,7 +58,24 @@ pub(super) fn question(approval: &Value, screen: &Screen) -> Result<(), Failure>
         line("digest", short(text(write, "digest")))?;
     }
     standing(approval, screen)?;
+    deliveries(approval, screen)?;
     answer(approval, screen)
+}
+
+/// What became of each letter about it.
+fn deliveries(approval: &Value, screen: &Screen) -> Result<(), Failure> {
+    for one in approval.get("deliveries").and_then(Value::as_array).into_iter().flatten() {
+        let cell = |name| shown(one, name);
+        let how = match text(one, "state") {
+            "sent" => format!("sent {}", cell("sent_at")),
+            "refused" => format!("refused for good: {}", cell("reason")),
+            "retrying" => format!("not taken yet: {}; next try {}", cell("reason"), cell("next_try_at")),
+            other => crate::visible::line(other),
+        };
+        let confirm = if one.get("asks_to_confirm") == Some(&Value::Bool(true)) { ", asks to confirm" } else { "" };
+        screen.line(format_args!("{:<9} {} {}: {how}{confirm}", "letter", cell("channel"), cell("place")))?;
+    }
+    Ok(())
 }
 
 /// What `session` and `always` open, each bound by its number for `--bound`.
@@ -91,6 +109,7 @@ fn wish(approval: &Value, request: &Value, screen: &Screen) -> Result<(), Failur
     }
     line("digest", short(text(request, "digest")))?;
     standing(approval, screen)?;
+    deliveries(approval, screen)?;
     answer(approval, screen)
 }
 
@@ -107,6 +126,13 @@ pub(crate) fn write(hold: &Value, screen: &Screen) -> Result<(), Failure> {
     line("since", shown(hold, "admitted_at"))?;
     if hold.get("cancel_deadline").is_some() {
         line("until", until(text(hold, "cancel_deadline"), screen))?;
+    }
+    if let Some(retry) = hold.get("retry") {
+        let at = until(text(retry, "next_at"), screen);
+        line("retry", format!("{} of {}, next at {at}", shown(retry, "attempt"), shown(retry, "of")))?;
+    }
+    if let Some(error) = failing::error(hold) {
+        line("error", error)?;
     }
     for (name, field) in [
         ("approval", "approval_id"),
@@ -140,10 +166,15 @@ pub(super) fn answer(approval: &Value, screen: &Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All arguments, each on its own lines.
+/// All arguments, each on its own lines, and what a spawn adds to them.
 fn arguments(write: &Value, screen: &Screen) -> Result<(), Failure> {
-    for (name, value) in write.get("arguments").and_then(Value::as_object).into_iter().flatten() {
-        let name = visible::line(name);
+    let fields = |name: &str| write.get(name).and_then(Value::as_object).into_iter().flatten();
+    if write.get("spawn").is_some() {
+        screen.line(format_args!("  asked for as proxy.spawn"))?;
+    }
+    let options = fields("spawn").map(|(name, value)| (format!("spawn.{}", visible::line(name)), value));
+    let own = fields("arguments").map(|(name, value)| (visible::line(name), value));
+    for (name, value) in options.chain(own) {
         match value {
             // SECURITY: lines of an argument stand behind a bar, so that they cannot be taken for lines of the card.
             Value::String(text) if text.contains('\n') => {

@@ -23,7 +23,7 @@ pub(super) struct Approve {
     /// Its id, or the beginning of it
     id: String,
     /// What to tell the agent along
-    #[arg(long, conflicts_with_all = ["all", "first", "only"])]
+    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["all", "first", "only"])]
     note: Option<String>,
     /// Also to the like: for the rest of the session, or always
     #[arg(long = "for", value_name = "HOW LONG", conflicts_with_all = ["all", "first", "only"])]
@@ -72,7 +72,7 @@ pub(super) struct Deny {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     /// Why
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     note: Option<String>,
     /// For machines: the answers of the API, one after the other
     #[arg(long)]
@@ -88,7 +88,7 @@ pub(super) struct Standing {
     #[arg(long, value_name = "N")]
     bound: Option<u32>,
     /// What to tell the agent along
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     note: Option<String>,
     #[command(flatten)]
     sure: Sure,
@@ -101,6 +101,7 @@ pub(super) struct Note {
     /// Its id, or the beginning of it
     id: String,
     /// What to tell the agent along
+    #[arg(allow_hyphen_values = true)]
     text: String,
     #[command(flatten)]
     sure: Sure,
@@ -118,7 +119,7 @@ pub(super) struct Modify {
     #[arg(long, value_name = "FILE", conflicts_with = "text", required_unless_present = "text")]
     arguments: Option<std::path::PathBuf>,
     /// The changed text of a client's request
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// For machines: the answer of the API
     #[arg(long)]

@@ -55,11 +55,18 @@ pub(super) struct Anchors {
     /// How many entries the last one covers that held.
     agreed: u64,
     count: usize,
+    /// What they are, for people.
+    what: &'static str,
 }
 
 impl Anchors {
     /// Takes those of a log, once its key is known to have signed them.
-    pub(super) fn new(log: &NodeName, notes: &[Note], key: Option<&VerifierKey>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        log: &NodeName,
+        notes: &[Note],
+        key: Option<&VerifierKey>,
+        what: &'static str,
+    ) -> Result<Self, Failure> {
         let own = of_log(notes, log);
         let mut waiting = Vec::with_capacity(own.len());
         if let (Some(_), None) = (own.first(), key) {
@@ -80,7 +87,7 @@ impl Anchors {
             })?);
         }
         waiting.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.tree.size));
-        Ok(Self { log: log.clone(), count: waiting.len(), waiting, frontier: Frontier::new(), agreed: 0 })
+        Ok(Self { log: log.clone(), count: waiting.len(), waiting, frontier: Frontier::new(), agreed: 0, what })
     }
 
     /// How many there are.
@@ -110,7 +117,7 @@ impl Anchors {
                     Exit::NotVerified,
                     format!("{} was rewritten between entry #{from} and #{last} (audit.forked)", self.log),
                 )
-                .why(format!("a checkpoint kept elsewhere was signed over {} other entries", reached.size))
+                .why(format!("{} was signed over {} other entries", self.what, reached.size))
                 .hint("keep both: the checkpoint is signed proof of another history"));
             }
             self.agreed = reached.size;
@@ -127,7 +134,7 @@ impl Anchors {
             Exit::NotVerified,
             format!("{} was cut: entries #{} to #{} are missing (audit.truncated)", self.log, reached.size, size - 1),
         )
-        .why(format!("a checkpoint kept elsewhere was signed over {size} entries, and there are {}", reached.size))
+        .why(format!("{} was signed over {size} entries, and there are {}", self.what, reached.size))
         .hint("the database may have been restored from a copy: sluice recover"))
     }
 }

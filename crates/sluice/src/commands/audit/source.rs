@@ -34,8 +34,8 @@ pub(super) enum Source {
 
 /// A database file that is being read.
 pub(super) struct OpenFile {
-    store: Store,
-    runtime: tokio::runtime::Runtime,
+    pub(super) store: Store,
+    pub(super) runtime: tokio::runtime::Runtime,
     /// Where the public keys lie beside it.
     keys: PathBuf,
 }
@@ -47,6 +47,8 @@ pub(super) struct Log {
     pub(super) head: Head,
     /// What its checkpoints are checked with, as far as it is known here.
     pub(super) key: Option<VerifierKey>,
+    /// Whether whoever is asked signs it, and so knows the key first-hand.
+    pub(super) is_own: bool,
 }
 
 /// Opens the record.
@@ -106,7 +108,11 @@ impl Source {
                 let found = file.runtime.block_on(file.store.logs()).map_err(of_store)?;
                 let keys = file.keys();
                 let of = |name: &NodeName| keys.iter().find(|key| key.name() == origin(name)).cloned();
-                Ok(found.into_iter().map(|(name, head)| Log { key: of(&name), name, head }).collect())
+                let log = |(name, head)| {
+                    let key = of(&name);
+                    Log { is_own: key.is_some(), key, name, head }
+                };
+                Ok(found.into_iter().map(log).collect())
             }
         }
     }
@@ -126,7 +132,7 @@ impl Source {
             let node = log.name.as_str().strip_suffix("/stop");
             node.is_some_and(|node| logs.iter().any(|other| other.name.as_str() == node))
         };
-        let mut own = logs.iter().filter(|log| log.key.is_some() && !is_beside(log));
+        let mut own = logs.iter().filter(|log| log.is_own && !is_beside(log));
         match (logs.as_slice(), own.next(), own.next()) {
             ([only], _, _) => Ok(only.clone()),
             ([], _, _) => Err(Failure::new(Exit::NotFound, "the record has no log yet")),
@@ -210,7 +216,8 @@ fn read_log(log: &Value) -> Option<Log> {
         Some(key) => Some(key.parse().ok()?),
         None => None,
     };
-    Some(Log { name: text(log, "log").parse().ok()?, head, key })
+    let is_own = key.is_some() && text(log, "key_from") != "its_node";
+    Some(Log { name: text(log, "log").parse().ok()?, head, key, is_own })
 }
 
 fn read_sealed(entry: &Value) -> Option<Sealed> {

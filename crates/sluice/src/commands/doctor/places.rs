@@ -7,9 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sluice_gateway::config::{Config, Database, Size, Way};
+use sluice_core::Timestamp;
+use sluice_core::certificate::{CertificateStanding, standing};
+use sluice_gateway::config::{Config, Size, Way};
 use sluice_gateway::vault::Source;
-use sluice_store::Store;
 use sluice_store::replica::Replica;
 
 use super::{Finding, State};
@@ -215,31 +216,24 @@ pub(super) fn mail(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The database can be read. Somebody else may be using it.
-pub(super) fn database(config: &Config) -> Finding {
-    let path = match &config.database {
-        Database::Server(_) => {
-            return Finding::new("database", State::Info, "a PostgreSQL server; it is asked when the gateway starts");
-        }
-        Database::File(path) => path,
+/// The certificate is one, and valid for a while.
+pub(super) fn certificate(config: &Config, now: Timestamp) -> Option<Finding> {
+    let cert = &config.tls.as_ref()?.cert;
+    let until = match sluice_gateway::tls::until_of(cert) {
+        Ok(Some(until)) => until,
+        Ok(None) => return Some(Finding::new("tls", State::Warn, format!("{} says no end", cert.display()))),
+        Err(why) => return Some(Finding::new("tls", State::Fail, why).hint("check `tls.cert`")),
     };
-    if !path.exists() {
-        return Finding::new("database", State::Warn, format!("there is no {} yet", path.display()))
-            .hint("the gateway makes one when it starts; without keys nobody can use it: sluice init");
-    }
-    let opened = Store::open_to_read(path).and_then(|store| {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.map_err(|error| sluice_store::StoreError::Unavailable(Box::new(error)))?;
-        runtime.block_on(store.logs())
-    });
-    match opened {
-        Ok(logs) => {
-            let entries: u64 = logs.iter().map(|(_, head)| head.size).sum();
-            Finding::new("database", State::Ok, format!("{} opens, {entries} entries on record", path.display()))
+    let renew = "replace the files of `tls`; a running gateway takes new ones within a minute";
+    Some(match standing(until, now) {
+        CertificateStanding::Valid => Finding::new("tls", State::Ok, format!("the certificate is valid until {until}")),
+        CertificateStanding::Expiring => {
+            Finding::new("tls", State::Warn, format!("the certificate expires soon, at {until}")).hint(renew)
         }
-        Err(error) => Finding::new("database", State::Fail, format!("{} ({})", error, error.code()))
-            .hint("keep the file as it is and look at a copy: sluice audit verify --data PATH"),
-    }
+        CertificateStanding::Expired => {
+            Finding::new("tls", State::Fail, format!("the certificate has expired, at {until}")).hint(renew)
+        }
+    })
 }
 
 /// How much of the disk is left.

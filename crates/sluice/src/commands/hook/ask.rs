@@ -1,7 +1,6 @@
 //! Asking the gate about a tool, in check mode, and waiting for a person if one is asked.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -12,12 +11,15 @@ use sluice_gateway::doors::mcp::names::Names;
 
 use super::shapes::Asked;
 use super::{Agent, guard};
-use crate::client::{Ask, Client, Reach, Whose, entries, private_file, text};
+use crate::client::{Ask, Client, Reach, Whose, entries, text};
+use crate::client_process;
 use crate::failure::{Exit, Failure};
-use crate::settings::variable;
 
 /// The longest the gateway waits in one request.
 const ROUND: Span = Span::from_secs(50);
+
+/// Tools that change files.
+const WRITES: [&str; 2] = ["custom:write_file", "custom:exec_cmd"];
 
 /// What the gate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,13 +48,20 @@ pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> 
         Err(why) => return Ok(Decision::Deny(why.to_string())),
     };
     let client = reach.client(Whose::Agent)?;
-    if is_own(&client, asked)? {
+    let place = asked.session.as_deref().map(|session| place(&client, agent, session)).transpose()?;
+    let is_own = is_own(&client, asked)?;
+    let known = place.as_deref().and_then(written_at);
+    if let Some(session) = &known {
+        // The bridge of the same client makes its next call in this session.
+        client_process::works_in(client.address(), session);
+    }
+    if is_own {
         return Ok(Decision::Allow);
     }
-    let place = asked.session.as_deref().map(|session| place(&client, agent, session)).transpose()?;
-    let mut session = match &place {
-        Some(place) => Some(session_at(&client, agent, place)?),
-        None => None,
+    let mut session = match (known, &place) {
+        (Some(session), _) => Some(session),
+        (None, Some(place)) => Some(open(&client, agent, place, None)?),
+        (None, None) => None,
     };
     let mut again = false;
     let mut answered = None;
@@ -90,6 +99,23 @@ pub(super) fn decide(reach: &Reach, agent: Agent, asked: &Asked, wait: Span) -> 
     settle(&client, answered, wait)
 }
 
+/// Tells the gate that a tool is done, so that it looks at the files that were left. Without that, taking the write back
+/// needs a person who looks at the difference.
+///
+/// # Errors
+/// When the gate cannot be told.
+pub(super) fn report(reach: &Reach, agent: Agent, asked: &Asked) -> Result<(), Failure> {
+    if asked.is_left_alone(agent) || guard::names_own_files(asked) {
+        return Ok(());
+    }
+    let Ok(wish) = foreign::translate(&asked.tool, &asked.input, asked.folder.as_deref()) else { return Ok(()) };
+    if !WRITES.contains(&wish.capability.as_str()) {
+        return Ok(());
+    }
+    let body = json!({"capability": wish.capability, "arguments": wish.arguments});
+    reach.client(Whose::Agent)?.ask(&Ask::post("/v1/written-files").body(body)).map(drop)
+}
+
 /// Whether the tool is one of the gate itself, which judges its calls when they are made. Its name is no proof: the server
 /// must be the gate, and the gate must have such a tool.
 fn is_own(client: &Client, asked: &Asked) -> Result<bool, Failure> {
@@ -109,7 +135,7 @@ fn settle(client: &Client, mut call: Value, wait: Span) -> Result<Decision, Fail
         let status = text(&call, "status").to_owned();
         match status.as_str() {
             "allowed" => return Ok(Decision::Allow),
-            "awaiting_approval" | "held" | "executing" => {}
+            "awaiting_approval" | "held" | "executing" | "retrying" => {}
             _ => {
                 let (reason, hint) = (text(&call, "reason"), text(&call, "hint"));
                 let hint = if hint.is_empty() { String::new() } else { format!(" ({hint})") };
@@ -150,26 +176,19 @@ fn words(failure: &Failure) -> String {
 
 /// Where it is written down which session of the gateway stands for one of the client's.
 pub(super) fn place(client: &Client, agent: Agent, session: &str) -> Result<PathBuf, Failure> {
-    let base = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
-        (Some(state), _) => PathBuf::from(state),
-        (None, Some(home)) => PathBuf::from(home).join(".local/state"),
-        (None, None) => return Err(Failure::new(Exit::Failed, "there is no home folder")),
-    };
     let mut print = Sha256::new();
     for part in [client.address(), agent.name(), session] {
         print.update(part.as_bytes());
         print.update([0]);
     }
     let name: String = print.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(base.join("sluice/sessions").join(name))
+    Ok(client_process::state_folder()?.join("sessions").join(name))
 }
 
-/// The gateway's session for a client's: the one written down, or a new one.
-fn session_at(client: &Client, agent: Agent, place: &Path) -> Result<String, Failure> {
-    match fs::read_to_string(place) {
-        Ok(session) if session.trim().parse::<sluice_core::ids::SessionId>().is_ok() => Ok(session.trim().to_owned()),
-        Ok(_) | Err(_) => open(client, agent, place, None),
-    }
+/// The gateway's session for a client's, if one is written down.
+pub(super) fn written_at(place: &Path) -> Option<String> {
+    let session = fs::read_to_string(place).ok()?.trim().to_owned();
+    session.parse::<sluice_core::ids::SessionId>().is_ok().then_some(session)
 }
 
 /// Opens a session and writes down which it is; with the user's task, where the client holds a task key.
@@ -180,14 +199,7 @@ pub(super) fn open(client: &Client, agent: Agent, place: &Path, task: Option<&st
     };
     let opened = client.ask(&Ask::post("/v1/sessions").body(body))?;
     let session = text(&opened, "session_id").to_owned();
-    if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    // Written beside and moved, so that a hook running at the same time reads one or the other, never half.
-    let beside = place.with_extension(std::process::id().to_string());
-    let _leftover = fs::remove_file(&beside);
-    let (mut file, _) = private_file(&beside)?;
-    file.write_all(session.as_bytes())?;
-    fs::rename(&beside, place)?;
+    client_process::write_beside(place, &session)?;
+    client_process::works_in(client.address(), &session);
     Ok(session)
 }

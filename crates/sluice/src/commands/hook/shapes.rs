@@ -38,7 +38,9 @@ impl Asked {
     /// Whether the client decides about this tool itself: it only looks, or another event of the same hook is about it.
     pub(super) fn is_left_alone(&self, agent: Agent) -> bool {
         let Tool::Builtin(tool) = &self.tool else { return false };
-        let elsewhere = self.event == "preToolUse" && (tool == "Shell" || tool.starts_with("MCP:"));
+        let elsewhere = matches!(self.event.as_str(), "preToolUse" | "postToolUse" | "postToolUseFailure")
+            && agent == Agent::Cursor
+            && (tool == "Shell" || tool.starts_with("MCP:"));
         elsewhere || reads(agent).contains(&tool.as_str())
     }
 }
@@ -118,13 +120,40 @@ pub(super) struct Prompt {
 
 /// The prompt a client tells of, if that is what its input is.
 pub(super) fn prompt(agent: Agent, text: &str) -> Option<Prompt> {
-    if !matches!(agent, Agent::ClaudeCode | Agent::Codex) {
-        return None;
-    }
+    let event = match agent {
+        Agent::ClaudeCode | Agent::Codex => "UserPromptSubmit",
+        Agent::Gemini => "BeforeAgent",
+        Agent::Cursor => "beforeSubmitPrompt",
+    };
     let said: Value = serde_json::from_str(text).ok()?;
     let word = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
-    let is_prompt = word("hook_event_name").as_deref() == Some("UserPromptSubmit");
-    is_prompt.then(|| Some(Prompt { session: word("session_id")?, text: word("prompt")? })).flatten()
+    if word("hook_event_name").as_deref() != Some(event) {
+        return None;
+    }
+    let session = word("session_id").or_else(|| word("conversation_id"))?;
+    Some(Prompt { session, text: word("prompt")? })
+}
+
+/// What a client wants to read before it goes on with a prompt.
+pub(super) const fn prompt_answer(agent: Agent) -> Option<&'static str> {
+    match agent {
+        Agent::ClaudeCode | Agent::Codex => None,
+        Agent::Gemini => Some("{}"),
+        Agent::Cursor => Some(r#"{"continue":true}"#),
+    }
+}
+
+/// The tool that a client says is done, if that is what its input is.
+pub(super) fn done(agent: Agent, text: &str) -> Option<Asked> {
+    let known: &[&str] = match agent {
+        Agent::ClaudeCode => &["PostToolUse", "PostToolUseFailure"],
+        Agent::Codex => &["PostToolUse"],
+        Agent::Gemini => &["AfterTool"],
+        Agent::Cursor => &["postToolUse", "postToolUseFailure", "afterShellExecution"],
+    };
+    let said: Value = serde_json::from_str(text).ok()?;
+    let event = said.get("hook_event_name").and_then(Value::as_str).filter(|event| known.contains(event))?.to_owned();
+    asked_at(agent, &said, event, None).ok()
 }
 
 /// Reads what a client says.
@@ -140,13 +169,19 @@ pub(super) fn asked(agent: Agent, text: &str, home: Option<PathBuf>) -> Result<A
     if !known.contains(&event.as_str()) {
         return Err(format!("this hook does not decide about `{}`", crate::visible::line(&event)));
     }
-    let ((tool, proof), input) = if event == "beforeShellExecution" {
+    asked_at(agent, &said, event, home)
+}
+
+/// The tool of an event.
+fn asked_at(agent: Agent, said: &Value, event: String, home: Option<PathBuf>) -> Result<Asked, String> {
+    let word = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    let ((tool, proof), input) = if matches!(event.as_str(), "beforeShellExecution" | "afterShellExecution") {
         let command =
             said.get("command").filter(|command| command.is_string()).ok_or("the hook's input names no command")?;
         ((Tool::Builtin("Bash".to_owned()), Proof::None), json!({"command": command}))
     } else {
         let name = word("tool_name").ok_or("the hook's input names no tool")?;
-        (tool(agent, &event, &name, &said, home), unpacked(said.get("tool_input").cloned().unwrap_or(Value::Null)))
+        (tool(agent, &event, &name, said, home), unpacked(said.get("tool_input").cloned().unwrap_or(Value::Null)))
     };
     let session = word("session_id").or_else(|| word("conversation_id"));
     Ok(Asked { event, tool, proof, input, session, folder: word("cwd") })
@@ -277,8 +312,27 @@ mod tests {
             assert_eq!(prompt(agent, &input.replace("\"prompt\"", "\"other\"")), None);
         }
         assert_eq!((prompt(Agent::Gemini, input), prompt(Agent::Cursor, input)), (None, None));
+        assert_eq!(prompt(Agent::Gemini, &input.replace("UserPromptSubmit", "BeforeAgent")), Some(wanted.clone()));
+        let cursor = input.replace("UserPromptSubmit", "beforeSubmitPrompt").replace("session_id", "conversation_id");
+        assert_eq!(prompt(Agent::Cursor, &cursor), Some(wanted));
         // Without a session or a text it is no prompt, and no tool either: it stops.
         assert!(asked(Agent::ClaudeCode, &input.replace("prompt\"", "other\"")).is_err());
+    }
+
+    #[test]
+    fn a_tool_that_is_done_is_never_taken_for_one_that_asks() {
+        for (agent, input, before, after) in [
+            (Agent::ClaudeCode, CLAUDE, "PreToolUse", "PostToolUse"),
+            (Agent::Codex, CODEX, "PermissionRequest", "PostToolUse"),
+            (Agent::Gemini, GEMINI, "BeforeTool", "AfterTool"),
+            (Agent::Cursor, CURSOR_SHELL, "beforeShellExecution", "afterShellExecution"),
+        ] {
+            assert_eq!(done(agent, input), None, "{agent:?}");
+            let ended = input.replace(before, after);
+            assert!(asked(agent, &ended).is_err(), "{agent:?}");
+            let (asking, told) = (asked(agent, input).unwrap(), done(agent, &ended).unwrap());
+            assert_eq!((asking.tool, asking.input), (told.tool, told.input), "{agent:?}");
+        }
     }
 
     #[test]

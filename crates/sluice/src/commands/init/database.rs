@@ -51,7 +51,8 @@ pub(super) fn found(place: Place<'_>, node: &NodeName, agent: &AgentName, made: 
     if taken.iter().any(|key| matches!(key.kind, KeyKind::Operator(_, Role::Admin))) {
         return Err(Failure::new(Exit::Conflict, "this database already belongs to a gateway")
             .why("it has an administrator; nothing was made")
-            .hint("to add a node, copy sluice.yaml and data/database.url and give it another `node:` name"));
+            .hint("to add a node, copy sluice.yaml, policies/, data/database.url and data/keys/root.key, and give it another `node:` name: \
+                docs/nodes.md"));
     }
     let founded = runtime.block_on(async {
         store.issue_key(key(KeyKind::Operator(person, Role::Admin), &made.operator)).await?;

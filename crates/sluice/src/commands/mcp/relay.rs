@@ -10,9 +10,12 @@ use tokio::sync::Notify;
 
 use super::wire::{Events, headers};
 use crate::client::Wire;
+use crate::client_process;
 
 /// Pauses between attempts to reach a gateway that does not answer, in milliseconds.
 const PAUSES: [u64; 7] = [100, 300, 1_000, 2_000, 4_000, 8_000, 15_000];
+/// Names the session of the client that a call belongs to.
+const JOINED: &str = "sluice-session";
 /// Largest answer, in bytes.
 const LARGEST: usize = 64 << 20;
 
@@ -180,7 +183,13 @@ impl Relay {
                 (known.agreed.clone(), known.session.clone())
             };
             let request = self.wire.request(Method::POST, "/mcp");
-            let request = request.headers(headers(message, agreed.as_deref(), session.as_deref()));
+            let mut request = request.headers(headers(message, agreed.as_deref(), session.as_deref()));
+            // The client's hooks work in a session that knows what the user asked for: this call belongs there too.
+            if is(message, "tools/call")
+                && let Some(joined) = client_process::session(self.wire.address())
+            {
+                request = request.header(JOINED, joined);
+            }
             match request.body(message.to_string()).send().await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.is_connect() => match pauses.next() {

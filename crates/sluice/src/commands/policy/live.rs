@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_core::Span;
+use sluice_gateway::policies::to_send;
 
-use super::{counted, load_or_fail};
+use super::{counted, load, load_or_fail};
 use crate::client::{Ask, Reach, entries, shown, text};
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -64,10 +65,20 @@ impl Apply {
             return Err(Failure::new(Exit::Usage, format!("`{}` is no directory", self.dir.display()))
                 .why("all files of a policy are put in force together"));
         }
+        let operator = self.reach.operator();
+        let body = |files: Value| json!({"files": files, "if_version": self.if_version});
+        let put = |files: Value| Ask::put("/v1/policy").body(body(files));
+        // The gateway knows what is mounted and connected, this program does not: what only the gateway understands is
+        // taken, as it is from the folder. Where it says no as well, the places are shown. A file that cannot be read or
+        // would not count is never left out: its rules would be lifted.
+        if load(&self.dir)?.is_err()
+            && let (Ok(to), Ok(files)) = (&operator, to_send(&self.dir))
+            && let Ok(applied) = to.ask(&put(files.into()))
+        {
+            return say(&applied, self.json, screen);
+        }
         let files = checked(&self.dir, screen)?;
-        let body = json!({"files": files, "if_version": self.if_version});
-        let applied = self.reach.operator()?.ask(&Ask::put("/v1/policy").body(body))?;
-        say(&applied, self.json, screen)
+        say(&operator?.ask(&put(files))?, self.json, screen)
     }
 }
 
@@ -112,9 +123,15 @@ fn say(applied: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
 /// The files of a directory as the API takes them, once they load and pass their tests here.
 fn checked(dir: &Path, screen: &Screen) -> Result<Value, Failure> {
     load_or_fail(dir, screen)?;
-    let found = files::read(dir)?;
+    let files = if dir.is_dir() { to_send(dir).map(Value::from) } else { Ok(one_file(dir)?) };
+    files.map_err(|errors| Failure::new(Exit::Failed, "the files cannot be sent").why(errors.to_string()))
+}
+
+/// One file as it is sent, for a comparison.
+fn one_file(path: &Path) -> Result<Value, Failure> {
+    let found = files::read(path)?;
     serde_json::from_str(&sluice_gateway::policies::as_json(&found.sources))
-        .map_err(|error| Failure::new(Exit::Failed, "the files cannot be sent").why(error.to_string()))
+        .map_err(|error| Failure::new(Exit::Failed, "the file cannot be sent").why(error.to_string()))
 }
 
 /// What a running gateway's writes of the past would have got under these rules.

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use sluice_core::policy::{LoadErrors, Outcome, Severity};
 
-use super::{Place, counted, load, load_or_fail, refusal};
+use super::{Place, agents_of, counted, load_for, load_or_fail, refusal};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
@@ -27,7 +27,7 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let path = &self.place.path;
-        let (policy, faults) = match load(path)? {
+        let (policy, faults) = match load_for(path, agents_of(path).as_deref())? {
             Ok(loaded) => (Some(loaded.policy), loaded.warnings),
             Err(LoadErrors { faults }) => (None, faults),
         };

@@ -11,7 +11,7 @@ const START: &str = "# >>> sluice: written by `sluice setup`, removed by `sluice
 const END: &str = "# <<< sluice";
 /// What the block brings.
 const TABLE: [&str; 2] = ["mcp_servers", "sluice"];
-const LISTS: [[&str; 2]; 2] = [["hooks", "PreToolUse"], ["hooks", "UserPromptSubmit"]];
+const LISTS: [[&str; 2]; 3] = [["hooks", "PreToolUse"], ["hooks", "PostToolUse"], ["hooks", "UserPromptSubmit"]];
 
 /// The text with our block in it, in place of the one that was there.
 pub(super) fn put(text: &str, block: &str) -> Result<String, String> {

@@ -16,6 +16,8 @@ const ALL_TOOLS: &str = "mcp__sluice__*";
 const HOOK_SECONDS: u64 = 600;
 /// How long a client waits until the gate knows what the user typed, in seconds.
 const PROMPT_SECONDS: u64 = 30;
+/// How long a client waits until the gate has looked at what a tool left, in seconds.
+const DONE_SECONDS: u64 = 30;
 
 /// Where everything is.
 #[derive(Debug)]
@@ -132,6 +134,10 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
                 put(settings.clone(), Edit::Pull(allowed, ALL_TOOLS));
                 // Everything, so that a tool of tomorrow is asked about; the hook lets known reads pass.
                 put(settings.clone(), Edit::Push(&["hooks", "PreToolUse"], place.claude_hook("*"), HOOK));
+                // What a tool left is looked at once it is done, so that it can be taken back.
+                let tools = "Write|Edit|MultiEdit|NotebookEdit|Bash";
+                let done = json!({"matcher": tools, "hooks": [place.done_hook("claude-code")]});
+                put(settings.clone(), Edit::Push(&["hooks", "PostToolUse"], done, HOOK));
                 put(settings, place.claude_prompt());
             } else {
                 put(settings, Edit::Push(allowed, json!(ALL_TOOLS), ALL_TOOLS));
@@ -152,7 +158,15 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
                         "type": "command", "name": NAME, "command": place.hook("gemini"), "timeout": HOOK_SECONDS * 1000,
                     }],
                 });
-                put(file, Edit::Push(&["hooks", "BeforeTool"], hook, HOOK));
+                put(file.clone(), Edit::Push(&["hooks", "BeforeTool"], hook, HOOK));
+                let done = with(place.done_hook("gemini"), "timeout", json!(DONE_SECONDS * 1000));
+                let done = json!({"matcher": "write_file|replace|run_shell_command", "hooks": [done]});
+                put(file.clone(), Edit::Push(&["hooks", "AfterTool"], done, HOOK));
+                let prompts = place.prompt_hook("gemini").map(|line| {
+                    let timeout = PROMPT_SECONDS * 1000;
+                    json!({"hooks": [{"type": "command", "name": NAME, "command": line, "timeout": timeout}]})
+                });
+                put(file, prompt_edit(&["hooks", "BeforeAgent"], prompts));
             }
         }
         For::Cursor => {
@@ -164,7 +178,13 @@ pub(super) fn of(client: For, hooks: bool, scope: Scope, place: &Place) -> Vec<C
                 put(file.clone(), Edit::Push(&["hooks", "beforeMCPExecution"], hook.clone(), HOOK));
                 put(file.clone(), Edit::Push(&["hooks", "beforeShellExecution"], hook.clone(), HOOK));
                 // What changes files has no event of its own before it does.
-                put(file, Edit::Push(&["hooks", "preToolUse"], hook, HOOK));
+                put(file.clone(), Edit::Push(&["hooks", "preToolUse"], hook, HOOK));
+                let done = json!({"command": place.hook("cursor"), "timeout": DONE_SECONDS});
+                put(file.clone(), Edit::Push(&["hooks", "postToolUse"], done.clone(), HOOK));
+                put(file.clone(), Edit::Push(&["hooks", "afterShellExecution"], done, HOOK));
+                let prompts = place.prompt_hook("cursor");
+                let prompts = prompts.map(|line| json!({"command": line, "timeout": PROMPT_SECONDS}));
+                put(file, prompt_edit(&["hooks", "beforeSubmitPrompt"], prompts));
             }
         }
         For::Vscode => {
@@ -196,15 +216,16 @@ impl Place {
         Some(Line { url, key, program, hears: Hears::Prompts }.text(client))
     }
 
+    /// The hook that hears that a tool is done.
+    fn done_hook(&self, client: &str) -> Value {
+        let hook = json!({"type": "command", "command": self.hook(client), "timeout": DONE_SECONDS});
+        if client == "gemini" { with(hook, "name", json!(NAME)) } else { hook }
+    }
+
     fn claude_prompt(&self) -> Edit {
-        const PATH: &[&str] = &["hooks", "UserPromptSubmit"];
-        match self.prompt_hook("claude-code") {
-            Some(line) => {
-                let hook = json!({"type": "command", "command": line, "timeout": PROMPT_SECONDS});
-                Edit::Push(PATH, json!({"hooks": [hook]}), HOOK)
-            }
-            None => Edit::Pull(PATH, HOOK),
-        }
+        let hook = |line: String| json!({"type": "command", "command": line, "timeout": PROMPT_SECONDS});
+        let hook = self.prompt_hook("claude-code").map(|line| json!({"hooks": [hook(line)]}));
+        prompt_edit(&["hooks", "UserPromptSubmit"], hook)
     }
 
     fn claude_hook(&self, matcher: &str) -> Value {
@@ -229,6 +250,10 @@ impl Place {
         if hooks {
             block += &format!(
                 "\n[[hooks.PreToolUse]]\nmatcher = \".*\"\n\n[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = {}\ntimeout = {HOOK_SECONDS}\n",
+                text(&self.hook("codex"))
+            );
+            block += &format!(
+                "\n[[hooks.PostToolUse]]\nmatcher = \".*\"\n\n[[hooks.PostToolUse.hooks]]\ntype = \"command\"\ncommand = {}\ntimeout = {DONE_SECONDS}\n",
                 text(&self.hook("codex"))
             );
             if let Some(line) = self.prompt_hook("codex") {
@@ -321,6 +346,14 @@ fn word(text: &str) -> Option<(String, &str)> {
     }
 }
 
+/// The hook that hears prompts, or none where there is no task key.
+fn prompt_edit(path: &'static [&'static str], hook: Option<Value>) -> Edit {
+    match hook {
+        Some(hook) => Edit::Push(path, hook, HOOK),
+        None => Edit::Pull(path, HOOK),
+    }
+}
+
 fn with(mut value: Value, name: &str, field: Value) -> Value {
     if let Some(object) = value.as_object_mut() {
         object.insert(name.to_owned(), field);
@@ -390,19 +423,24 @@ mod tests {
 
     #[test]
     fn the_task_key_is_given_to_the_hook_that_hears_prompts_and_to_nothing_else() {
-        for (client, name) in [(For::ClaudeCode, "claude-code"), (For::Codex, "codex")] {
+        for (client, name, event) in [
+            (For::ClaudeCode, "claude-code", "UserPromptSubmit"),
+            (For::Codex, "codex", "UserPromptSubmit"),
+            (For::Gemini, "gemini", "BeforeAgent"),
+            (For::Cursor, "cursor", "beforeSubmitPrompt"),
+        ] {
             let text = |place: &Place| -> String {
                 of(client, true, Scope::Project, place).iter().map(|change| change.edit.apply("").unwrap()).collect()
             };
             let whole = text(&place());
-            assert!(whole.contains("UserPromptSubmit"), "{whole}");
+            assert!(whole.contains(event), "{whole}");
             assert_eq!(whole.matches("SLUICE_TASK_KEY_FILE").count(), 1, "{whole}");
             let line = place().prompt_hook(name).unwrap();
             assert!(!line.contains("SLUICE_AGENT_KEY"), "{line}");
             let read = Line::read(&line, name).unwrap();
             assert_eq!((read.hears, read.key.as_str()), (Hears::Prompts, "/home/u/it's.task"));
             let without = text(&Place { task_key: None, ..place() });
-            assert!(!without.contains("UserPromptSubmit") && !without.contains("TASK_KEY"), "{without}");
+            assert!(!without.contains("TASK_KEY"), "{without}");
         }
     }
 

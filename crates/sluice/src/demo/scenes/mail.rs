@@ -117,7 +117,7 @@ pub fn outage(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
         let tried = stage.upstream.calls_of("POST drafts");
         stage.pass(Span::from_secs(wait));
         stage.until("all three were tried", || Ok(stage.upstream.calls_of("POST drafts") >= tried + 3))?;
-        let then = if attempt < 5 { "ready" } else { "dead" };
+        let then = if attempt < 5 { "retrying" } else { "dead" };
         stage.until(&format!("all three are {then}"), || all_are(then))?;
     }
     for call in &calls {

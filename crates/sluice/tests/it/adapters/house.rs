@@ -24,7 +24,7 @@ use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
 /// The credential the service takes.
-const TOKEN: &str = "tok-9f3a27c1b5";
+pub const TOKEN: &str = "tok-9f3a27c1b5";
 
 /// What the service remembers, and how it fails next.
 #[derive(Debug, Default)]
@@ -38,6 +38,8 @@ pub struct Desk {
     pub lose: bool,
     /// The next request that changes something gets this status instead of being done.
     pub refuse: Option<u16>,
+    /// What a request that only looks gets instead of its answer, to the byte.
+    pub verbatim: Option<String>,
     next: u64,
 }
 
@@ -102,8 +104,9 @@ fn serve(mut stream: &TcpStream, desk: &Mutex<Desk>) -> Option<()> {
         drop(stream.shutdown(std::net::Shutdown::Both));
         return None;
     }
+    let text =
+        desk.verbatim.clone().filter(|_| !changes && path.ends_with("/items")).unwrap_or_else(|| said.to_string());
     drop(desk);
-    let text = said.to_string();
     let head =
         format!("HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", text.len());
     stream.write_all(format!("{head}{text}").as_bytes()).ok()
@@ -293,6 +296,8 @@ impl House {
         while release.step(&self.gw).await.unwrap() > 0 {
             release.finish().await;
         }
+        // Lookups are no writes, and go on by themselves.
+        release.finish().await;
     }
 
     /// Time passes until a write is over.

@@ -80,6 +80,8 @@ async fn a_label_that_is_gone_ends_the_write_and_no_other_label_is_set() {
     let mut house = House::connected(10).await;
     let id = house.newest(1).await.remove(0);
     house.mailbox.owner(&json!({"make_label": "Tenders"}));
+    // A label that was made a moment ago is known after the next copy, whether or not a mail came.
+    house.gw.connections.sync_now(&gmail()).await.unwrap();
     let before = house.mailbox.labels(&id);
     let hold = house.place("email.label", json!({"message_id": id, "add_labels": ["Tenders"]})).await;
     house.mailbox.owner(&json!({"drop_label": "Tenders"}));

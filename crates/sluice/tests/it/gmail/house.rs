@@ -10,17 +10,17 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use sluice_core::ids::{KeyId, RequestId};
 use sluice_core::{Actor, AgentName, Clock as _, Entropy as _, HoldId, PersonName, ServiceName, Span, Timestamp};
-use sluice_gateway::config::{Around, Config};
+use sluice_gateway::config::{Around, Config, Database};
 use sluice_gateway::connections::{Connect, Connections, Endpoints};
 use sluice_gateway::corridor::{self, Answer};
 use sluice_gateway::keys::{KindWord, Token};
 use sluice_gateway::loops::{self, release::Release};
-use sluice_gateway::open::{World, open};
+use sluice_gateway::open::{World, open, open_on};
 use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
 use sluice_gateway::vault::{NewValue, Secret};
 use sluice_gateway::workers::Program;
 use sluice_gateway::{Gateway, No};
-use sluice_store::{AlertFilter, KeyKind, NewKey, SessionFilter};
+use sluice_store::{AlertFilter, KeyKind, NewKey, SessionFilter, Store};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
@@ -226,10 +226,41 @@ impl House {
         std::fs::write(folder.join("agents/clerk.yaml"), agent).unwrap();
     }
 
+    /// A second gateway on the same server, with the same root key and a folder of its own.
+    pub async fn beside(&self, name: &str) -> (tempfile::TempDir, Arc<Gateway>) {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, root) = (self.folder.path(), folder.path());
+        for made in ["policies/agents", "data/keys"] {
+            std::fs::create_dir_all(root.join(made)).unwrap();
+        }
+        for made in ["data", "data/keys"] {
+            std::fs::set_permissions(root.join(made), std::fs::metadata(from.join(made)).unwrap().permissions())
+                .unwrap();
+        }
+        for file in ["policies/org.yaml", "policies/agents/clerk.yaml", "data/keys/root.key"] {
+            std::fs::copy(from.join(file), root.join(file)).unwrap();
+        }
+        let config = std::fs::read_to_string(from.join("sluice.yaml")).unwrap();
+        std::fs::write(root.join("sluice.yaml"), config.replace("node: test", &format!("node: {name}"))).unwrap();
+        let gw = Self::build(root, &self.world).await;
+        loops::start(&gw, "0.0.0").await.unwrap();
+        (folder, gw)
+    }
+
     async fn build(root: &Path, world: &World) -> Arc<Gateway> {
         let around = Around { here: root.to_path_buf(), ..Around::default() };
         let (config, _) = Config::load(Some(&root.join("sluice.yaml")), &[], &around).unwrap();
-        let gw = open(config, world).await.unwrap().0;
+        // The clock of a server would not obey.
+        let on_server = |config: &Config, world: &World| match &config.database {
+            Database::Server(url) => {
+                Store::open_server_with_clock(url.expose(), config.node.clone(), Arc::clone(&world.clock))
+            }
+            other @ Database::File(_) => panic!("{other:?}"),
+        };
+        let gw = match matches!(config.database, Database::File(_)) {
+            true => open(config, world).await.unwrap().0,
+            false => open_on(config, world, on_server).await.unwrap().0,
+        };
         let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
         gw.workers.open(program, &gw.config, Arc::clone(&world.clock)).unwrap();
         gw
@@ -313,9 +344,9 @@ impl House {
         let mut all = 0;
         loop {
             let started = release.step(&self.gw).await.unwrap();
-            release.finish().await;
-            all += started;
-            if started == 0 {
+            let claimed = release.finish().await;
+            all += claimed;
+            if started == 0 || claimed == 0 {
                 return all;
             }
         }

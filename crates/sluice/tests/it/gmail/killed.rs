@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use crate::running::{Place, ask, pause};
 /// Fewer than the attempts after which a write that takes the gateway with it is set aside.
 const KILLS: usize = 4;
 const CLIENTS: usize = 4;
+/// Writes the clients may ask for in each half of a life.
+const WRITES_PER_STEP: usize = 8;
+/// How late the mailbox answers while a life works: enough to keep the number of messages small.
+const USUAL_DELAY_MS: u64 = 300;
 const RULES: &str = "defaults: {tier: autonomous}\n";
 /// How long what is on its way may take after the last kill, in steps of a quarter of a second.
 const PATIENCE: u32 = 120;
@@ -53,30 +57,30 @@ fn kill_under_load(postgres: Option<&str>) {
     let given = ask(place.main, "POST", "/v1/services/gmail/token", &place.operator_token, Some(&body)).unwrap();
     assert_eq!(given.status, 200, "{given:?}");
 
-    // What is asked is done at once and answered late: a kill finds writes that happened and nobody heard of.
-    mailbox.owner(&json!({"slow_ms": 600}));
+    mailbox.owner(&json!({"slow_ms": USUAL_DELAY_MS}));
     let (told, over) = (Told::default(), Arc::new(AtomicBool::new(false)));
+    let quota = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
-            let (place, told, over) = (Arc::clone(&place), Arc::clone(&told), Arc::clone(&over));
-            std::thread::spawn(move || drive(&place, client, &told, &over))
+            let (place, told) = (Arc::clone(&place), Arc::clone(&told));
+            let (quota, over) = (Arc::clone(&quota), Arc::clone(&over));
+            std::thread::spawn(move || drive(&place, client, &told, &quota, &over))
         })
         .collect();
-    let (mut random, mut doubts) = (0x9e37_79b9_7f4a_7c15_u64, 0);
-    for _ in 0..KILLS {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Each life does something before it ends, however busy the machine is.
-        let before = happened(&mailbox);
-        for _ in 0..100 {
-            if happened(&mailbox) > before + 2 {
-                break;
-            }
-            pause(Duration::from_millis(50));
-        }
-        pause(Duration::from_millis(random >> 56));
+    for kill in 0..KILLS {
+        // Each life finishes something, however busy the machine is.
+        quota.fetch_add(WRITES_PER_STEP, Ordering::SeqCst);
+        let before = done_calls(&place, &told);
+        until(&format!("life {kill} finishes two writes"), &place, || done_calls(&place, &told) >= before + 2);
+        // Then the mailbox does what it is asked at once and answers late: the kill finds effects that happened and
+        // that the gateway has not heard of.
+        mailbox.owner(&json!({"slow_ms": 20_000}));
+        quota.fetch_add(WRITES_PER_STEP, Ordering::SeqCst);
+        let before = count_effects(&mailbox);
+        until(&format!("life {kill} has an unanswered effect"), &place, || count_effects(&mailbox) > before);
         running.kill();
+        mailbox.owner(&json!({"slow_ms": USUAL_DELAY_MS}));
         running = place.start();
-        doubts += count(&place, "in_doubt");
     }
     over.store(true, Ordering::SeqCst);
     mailbox.owner(&json!({"slow_ms": 0}));
@@ -90,13 +94,15 @@ fn kill_under_load(postgres: Option<&str>) {
         }
         pause(Duration::from_millis(250));
     }
+    // Statuses before effects: a write that ends between the two readings has happened by the second.
+    let statuses: Vec<_> = told.iter().map(|(subject, call)| (subject, status(&place, call))).collect();
     let (mut done, effects) = (0, effects(&mailbox));
-    for (subject, call) in &told {
-        let (status, times) = (status(&place, call), effects.get(subject).copied().unwrap_or(0));
+    for (subject, status) in statuses {
+        let times = effects.get(subject).copied().unwrap_or(0);
         match status.as_str() {
             "done" => assert_eq!(times, 1, "{subject} is done"),
             // Visible, and on its way to a proof: it has happened at most once, and nobody has said more.
-            "executing" | "in_doubt" | "held" => {
+            "executing" | "retrying" | "in_doubt" | "held" => {
                 assert!(times <= 1, "{subject} is {status} and happened {times} times")
             }
             other => panic!("{subject} ended as {other}"),
@@ -104,22 +110,46 @@ fn kill_under_load(postgres: Option<&str>) {
         done += usize::from(status == "done");
     }
     assert!(effects.values().all(|times| *times == 1), "something happened twice: {effects:?}");
-    println!("{KILLS} kills, {} writes, {done} done, {doubts} in doubt after a kill", told.len());
+    let doubts = doubts(&place);
+    println!("{KILLS} kills, {} writes, {done} done, {doubts} times in doubt", told.len());
     assert!(doubts > 0 && done > KILLS, "too little happened to prove anything: {doubts} doubts, {done} done");
     drop(running);
 }
 
+/// Waits for what another process does, and says what the gateway last logged when it does not happen.
+fn until(what: &str, place: &Place, mut happened: impl FnMut() -> bool) {
+    for _ in 0..2_400 {
+        if happened() {
+            return;
+        }
+        pause(Duration::from_millis(25));
+    }
+    let log = std::fs::read_to_string(place.folder.path().join("log")).unwrap_or_default();
+    let last: Vec<&str> = log.lines().rev().take(40).collect();
+    panic!("it did not happen in time: {what}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+}
+
+/// How many of the acknowledged writes are done.
+fn done_calls(place: &Place, told: &Told) -> usize {
+    let calls: Vec<String> = told.lock().unwrap().values().cloned().collect();
+    calls.iter().filter(|call| status(place, call) == "done").count()
+}
+
 /// One client: mails and drafts in turn, each asked for with its own key until there is an answer.
-fn drive(place: &Place, client: usize, told: &Told, over: &AtomicBool) {
+fn drive(place: &Place, client: usize, told: &Told, quota: &AtomicUsize, over: &AtomicBool) {
     for n in 0.. {
         let subject = format!("load {client} {n}");
-        let capability = if n % 2 == 0 { "email.send" } else { "email.draft" };
+        let capability = if is_draft(client, n) { "email.draft" } else { "email.send" };
         let arguments = json!({"to": "li@northpeak.example", "subject": subject, "body": "as said"});
         let body =
             json!({"capability": capability, "idempotency_key": subject, "wait_ms": 400, "arguments": arguments});
-        for _ in 0..2_000 {
+        for _ in 0..10_000 {
             if over.load(Ordering::SeqCst) {
                 return;
+            }
+            if told.lock().unwrap().len() >= quota.load(Ordering::SeqCst) {
+                pause(Duration::from_millis(20));
+                continue;
             }
             match place.call(&body) {
                 Ok(answer) if answer.body["call_id"].is_string() && answer.status < 300 => {
@@ -133,10 +163,15 @@ fn drive(place: &Place, client: usize, told: &Told, over: &AtomicBool) {
     }
 }
 
-/// How much has happened at the mailbox.
-fn happened(mailbox: &Mailbox) -> u64 {
-    let said = mailbox.owner(&json!({}));
-    said["sent"].as_u64().unwrap() + said["drafts"].as_u64().unwrap()
+/// Whether a client asks for a draft or a mail. Not all for the same at the same time: a mail that is being prepared when
+/// the gateway dies is in no doubt.
+const fn is_draft(client: usize, n: usize) -> bool {
+    (client + n) % 2 == 1
+}
+
+/// How many mails that were asked for are sent or drafted.
+fn count_effects(mailbox: &Mailbox) -> usize {
+    effects(mailbox).values().sum()
 }
 
 /// Held writes in a state.
@@ -145,14 +180,43 @@ fn count(place: &Place, state: &str) -> u64 {
     status.body["holds"][state].as_u64().unwrap_or(0)
 }
 
+/// How often a write was in doubt, by the record: a doubt may be settled before anybody looks.
+fn doubts(place: &Place) -> usize {
+    let (mut doubts, mut cursor) = (0, String::new());
+    loop {
+        let path = format!("/v1/audit/entries?limit=500{cursor}");
+        let page = ask(place.main, "GET", &path, &place.operator_token, None).unwrap().body;
+        doubts += page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry.to_string().contains("\"hold.in_doubt\""))
+            .count();
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return doubts,
+        }
+    }
+}
+
 fn status(place: &Place, call: &str) -> String {
     let answer = ask(place.main, "GET", &format!("/v1/calls/{call}"), &place.agent_key, None).unwrap();
     answer.body["status"].as_str().unwrap_or_default().to_owned()
 }
 
 /// How often each subject is among what was sent or drafted, by the mailbox's own word. A draft that was made for a
-/// mail and is not sent yet carries no effect: only drafts that were asked for count, which have odd numbers.
+/// mail and is not sent yet carries no effect: only drafts that were asked for count.
 fn effects(mailbox: &Mailbox) -> BTreeMap<String, usize> {
+    for _ in 0..100 {
+        if let Some(found) = list_effects(mailbox) {
+            return found;
+        }
+    }
+    panic!("the mailbox changed during each of a hundred listings");
+}
+
+/// Reads the mailbox once. `None`: a message that was listed was gone when it was read (a draft that was sent meanwhile).
+fn list_effects(mailbox: &Mailbox) -> Option<BTreeMap<String, usize>> {
     let (token, mut found) = (mailbox.token(), BTreeMap::new());
     for label in ["SENT", "DRAFT"] {
         let list = format!("/gmail/v1/users/me/messages?labelIds={label}&maxResults=500");
@@ -160,18 +224,18 @@ fn effects(mailbox: &Mailbox) -> BTreeMap<String, usize> {
         for id in list["messages"].as_array().into_iter().flatten() {
             let path = format!("/gmail/v1/users/me/messages/{}?format=raw", id["id"].as_str().unwrap());
             let message = ask(mailbox.address, "GET", &path, &token, None).unwrap().body;
-            let raw = message["raw"].as_str().unwrap().trim_end_matches('=');
+            let raw = message["raw"].as_str()?.trim_end_matches('=');
             let raw = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(raw).unwrap();
             let raw = String::from_utf8_lossy(&raw).into_owned();
             let subject = raw.lines().find_map(|line| line.strip_prefix("Subject: load ")).map(str::to_owned);
             let Some(subject) = subject else { continue };
-            let number: usize = subject.split(' ').nth(1).unwrap().trim().parse().unwrap();
-            if label == "SENT" || number % 2 == 1 {
+            let numbers: Vec<usize> = subject.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            if label == "SENT" || is_draft(numbers[0], numbers[1]) {
                 *found.entry(format!("load {}", subject.trim())).or_default() += 1;
             }
         }
     }
-    found
+    Some(found)
 }
 
 /// W12: the provider gave another refresh token and ended the one before, and the gateway died before it had the answer.
@@ -218,7 +282,7 @@ fn a_renewed_grant_that_died_with_the_gateway_stops_the_connection_and_loses_no_
     let alerts = alerts["data"].as_array().cloned().unwrap_or_default();
     assert_eq!(alerts.iter().filter(|one| one["topic"] == "connection.needs_reauth").count(), 1, "{alerts:?}");
     assert_eq!(mailbox.sent(), sent);
-    assert!(["held", "executing"].contains(&status(&place, &call).as_str()), "{}", status(&place, &call));
+    assert!(["held", "executing", "retrying"].contains(&status(&place, &call).as_str()), "{}", status(&place, &call));
     let asked = renewed();
     sign_in(&place);
     until("it works again", &|| state() == "live");

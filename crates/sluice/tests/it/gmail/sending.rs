@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use sluice_core::{Entropy as _, HoldId, Span};
+use sluice_testkit::depth::repetitions;
 use sluice_testkit::ids::SeededEntropy;
 
 use super::house::{House, gmail};
@@ -90,7 +91,7 @@ async fn a_draft_a_person_deleted_is_a_persons_question_and_is_not_sent_anew() {
     house.pass(Span::from_secs(30)).await;
     assert_eq!(house.state(hold).await, "in_doubt");
     house.mailbox.owner(&json!({"remove_drafts": true}));
-    for _ in 0..30 {
+    for _ in 0..33 {
         house.pass(Span::from_mins(1)).await;
     }
     assert_eq!((house.state(hold).await, house.mailbox.sent()), ("needs_human", sent));
@@ -122,10 +123,9 @@ async fn an_outage_is_waited_out_and_then_ends_in_dead_letters() {
 }
 
 /// How many mails are sent under fire. Each takes two workers and more, a fifth of a second of processor time in a debug
-/// build; `SLUICE_TEST_SENDS=500` runs the long one, two minutes on a busy machine.
-#[expect(clippy::disallowed_methods, reason = "this is the edge: tests have no other configuration")]
+/// build.
 fn many() -> u64 {
-    std::env::var("SLUICE_TEST_SENDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
+    repetitions(60, 2_000)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

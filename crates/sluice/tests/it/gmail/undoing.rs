@@ -25,13 +25,17 @@ async fn fifty_deletes_are_taken_back_but_for_the_three_a_person_changed_since()
     let left = house.newest(50).await;
     assert!(ids.iter().all(|id| !left.contains(id)), "the copy does not list what is in the trash");
 
+    // The owner took three of them out of the trash again, and only opened or starred others.
     let changed = [&ids[3], &ids[17], &ids[42]];
-    house.mailbox.owner(&json!({"relabel": {"ids": changed, "add": ["STARRED"], "remove": []}}));
+    let (opened, starred) = (&ids[5], &ids[6]);
+    house.mailbox.owner(&json!({"relabel": {"ids": changed, "add": ["INBOX", "STARRED"], "remove": ["TRASH"]}}));
+    house.mailbox.owner(&json!({"relabel": {"ids": [opened], "add": [], "remove": ["UNREAD"]}}));
+    house.mailbox.owner(&json!({"relabel": {"ids": [starred], "add": ["STARRED"], "remove": []}}));
     let mut done = Vec::new();
     for hold in &holds {
         done.push(house.gw.store.hold(*hold).await.unwrap().unwrap());
     }
-    let (steps, made) = rollback::take_all_back(&house.gw, &done, &ana()).await.unwrap();
+    let (steps, made) = rollback::take_all_back(&house.gw, &only(&done), &ana()).await.unwrap();
     let refused: Vec<_> = steps.iter().filter(|step| !step.possible).collect();
     assert_eq!((made.len(), refused.len()), (47, 3));
     assert!(refused.iter().all(|step| step.code == Some("rollback.conflict")), "{refused:?}");
@@ -43,7 +47,11 @@ async fn fifty_deletes_are_taken_back_but_for_the_three_a_person_changed_since()
     for (id, before) in ids.iter().zip(&labels) {
         let now = house.mailbox.labels(id);
         if changed.contains(&id) {
-            assert!(now.to_string().contains("TRASH") && now.to_string().contains("STARRED"), "{now}");
+            assert!(!now.to_string().contains("TRASH") && now.to_string().contains("STARRED"), "{now}");
+        } else if id == opened || id == starred {
+            let has = |label: &str| now.to_string().contains(label);
+            assert!(has("INBOX") && !has("TRASH"), "what the delete moved is back: {now}");
+            assert!(!(id == opened && has("UNREAD")) && (id != starred || has("STARRED")), "and the rest stays: {now}");
         } else {
             assert_eq!(now, *before, "exactly the labels it had");
         }
@@ -65,7 +73,7 @@ async fn labels_go_back_a_draft_goes_away_and_a_sent_mail_says_that_it_cannot() 
         assert_eq!(house.state(hold).await, "done");
         done.push(house.gw.store.hold(hold).await.unwrap().unwrap());
     }
-    let (steps, made) = rollback::take_all_back(&house.gw, &done, &ana()).await.unwrap();
+    let (steps, made) = rollback::take_all_back(&house.gw, &only(&done), &ana()).await.unwrap();
     assert_eq!(made.len(), 2);
     let refused: Vec<_> = steps.iter().filter(|step| !step.possible).collect();
     assert_eq!((refused[0].buffer_id, refused[0].code), (sent, Some("rollback.irreversible")));
@@ -88,16 +96,22 @@ async fn one_delete_of_fifty_is_taken_back_message_by_message() {
     house.pass(Span::from_secs(30)).await;
     assert_eq!(house.state(bulk).await, "done");
     let (starred, gone) = ([&ids[3], &ids[17]], &ids[42]);
-    house.mailbox.owner(&json!({"relabel": {"ids": starred, "add": ["STARRED"], "remove": []}, "remove": [gone]}));
+    let moved = json!({"ids": starred, "add": ["INBOX", "STARRED"], "remove": ["TRASH"]});
+    house.mailbox.owner(&json!({"relabel": moved, "remove": [gone]}));
     let done = house.gw.store.hold(bulk).await.unwrap().unwrap();
     let back = rollback::take_back(&house.gw, &done, ana()).await.unwrap();
     house.pass(Span::from_secs(5)).await;
     assert_eq!(house.state(back).await, "done");
     let told = result(&house, back).await;
-    assert_eq!((told["restored"].as_array().unwrap().len(), told["refused"].as_array().unwrap().len()), (47, 3));
+    assert_eq!((told["restored"].as_array().unwrap().len(), told["refused"].as_array().unwrap().len()), (49, 1));
     for (id, before) in ids.iter().zip(&labels) {
-        let (now, refused) = (house.mailbox.labels(id), told["refused"].as_array().unwrap().contains(&json!(id)));
-        assert_eq!(refused, starred.contains(&id) || gone == id);
+        let (mut now, refused) = (house.mailbox.labels(id), told["refused"].as_array().unwrap().contains(&json!(id)));
+        assert_eq!(refused, gone == id);
+        if starred.contains(&id) {
+            let labels = now.as_array_mut().unwrap();
+            assert!(labels.contains(&json!("STARRED")), "what the owner did since stays: {labels:?}");
+            labels.retain(|label| label != "STARRED");
+        }
         if !refused {
             assert_eq!(now, *before, "exactly the labels it had");
         }
@@ -126,4 +140,34 @@ async fn a_delete_of_several_that_broke_off_says_what_it_did_and_can_be_taken_ba
     for (id, before) in ids.iter().zip(&labels) {
         assert_eq!(house.mailbox.labels(id), *before);
     }
+}
+
+/// Held writes and nothing else.
+fn only(holds: &[sluice_core::hold::Hold]) -> rollback::ChosenWrites {
+    rollback::ChosenWrites { holds: holds.to_vec(), ..rollback::ChosenWrites::default() }
+}
+
+#[tokio::test]
+async fn what_was_changed_since_is_taken_back_only_by_a_person_who_saw_the_difference() {
+    let mut house = House::connected(20).await;
+    let id = house.newest(1).await.remove(0);
+    let before = house.mailbox.labels(&id);
+    let delete = house.place("email.delete", json!({"message_id": id})).await;
+    house.pass(Span::from_secs(30)).await;
+    assert_eq!(house.state(delete).await, "done");
+    // The owner moved it to the spam folder meanwhile.
+    house.mailbox.owner(&json!({"relabel": {"ids": [id], "add": ["SPAM"], "remove": ["TRASH"]}}));
+    let done = [house.gw.store.hold(delete).await.unwrap().unwrap()];
+    let plan = rollback::plan(&house.gw, &done).await.unwrap();
+    assert_eq!((plan[0].possible, plan[0].code, plan[0].can_be_forced), (false, Some("rollback.conflict"), true));
+    assert!(plan[0].difference[0].contains("SPAM") && plan[0].difference[0].contains("INBOX"), "{plan:?}");
+    assert!(rollback::take_all_back(&house.gw, &only(&done), &ana()).await.unwrap().1.is_empty());
+    let chosen = rollback::ChosenWrites { force: true, ..only(&done) };
+    let (steps, made) = rollback::take_all_back(&house.gw, &chosen, &ana()).await.unwrap();
+    assert!(steps[0].possible && made.len() == 1, "{steps:?}");
+    house.pass(Span::from_secs(5)).await;
+    assert_eq!(house.state(made[0]).await, "done");
+    assert_eq!(house.mailbox.labels(&id), before);
+    let again = rollback::plan(&house.gw, &done).await.unwrap();
+    assert_eq!((again[0].code, again[0].undone_by.is_some()), (Some("rollback.already_undone"), true), "{again:?}");
 }

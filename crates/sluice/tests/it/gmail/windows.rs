@@ -85,7 +85,7 @@ async fn walk(house: &House, hold: HoldId, window: Window, lost: &str) {
     let result = Some(result.to_string());
     let outcome = Outcome::Done { receipt, after, service_until: undo_until, result };
     let message = MessageId::from_bits(hold.bits() ^ 3);
-    gw.store.finish(Finish { hold, epoch, outcome, message }).await.unwrap();
+    gw.store.finish(Finish { hold, epoch, outcome, service_words: None, message }).await.unwrap();
 }
 
 /// Time passes until the write is over.
@@ -104,6 +104,8 @@ async fn each_window(capability: &str, lost: &str, arguments: fn(&House, usize) 
     let mut house = House::connected(30).await;
     for (n, window) in WINDOWS.into_iter().enumerate() {
         let arguments = arguments(&house, n);
+        // A message that the copy does not have yet is refused before it is held.
+        house.gw.connections.sync_now(&gmail()).await.unwrap();
         let hold = house.place(capability, arguments).await;
         walk(&house, hold, window, lost).await;
         house = house.restart().await;

@@ -271,3 +271,61 @@ fn a_call_that_waited_is_held_against_what_the_server_says_of_its_tool_by_then()
     });
     assert_eq!(scene.state_of("one", "echo"), "changed");
 }
+
+/// A port that leads to a server until it is closed.
+fn closable(to: std::net::SocketAddr) -> (std::net::SocketAddr, impl FnOnce()) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let closing = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = std::sync::Arc::clone(&closing);
+    let thread = std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for near in listener.incoming().flatten() {
+            if told.load(std::sync::atomic::Ordering::SeqCst) {
+                break;
+            }
+            let far = TcpStream::connect(to).unwrap();
+            for (mut from, mut into) in
+                [(&near, &far), (&far, &near)].map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap()))
+            {
+                std::thread::spawn(move || {
+                    let _ended = std::io::copy(&mut from, &mut into);
+                    let _closed = into.shutdown(std::net::Shutdown::Both);
+                });
+            }
+            open.push(near);
+        }
+        drop(listener);
+        open.iter().for_each(|near| drop(near.shutdown(std::net::Shutdown::Both)));
+    });
+    let close = move || {
+        closing.store(true, std::sync::atomic::Ordering::SeqCst);
+        drop(TcpStream::connect(address));
+        thread.join().unwrap();
+    };
+    (address, close)
+}
+
+#[test]
+fn a_refused_connection_is_called_that_with_its_place_in_the_list_and_in_the_call() {
+    let (server, _heard) = super::Stub { kind: "good".into(), file: None }.listen();
+    let (address, close) = closable(server);
+    let lines = format!(
+        "  far: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32], timeout: 2s, start_timeout: 2s}}\n"
+    );
+    let scene = Scene::new(&lines, FREE);
+    scene.open("far");
+    assert_eq!(scene.said("far.echo", "before"), "echo before");
+    close();
+    let words = ["the connection was refused", &address.to_string()];
+    let says = |text: &str| words.iter().all(|word| text.contains(word));
+    let answer = scene.call("far.echo", "after");
+    assert_eq!(answer.body["code"], "mount.down", "{answer:?}");
+    assert!(says(answer.body["detail"].as_str().unwrap()) && answer.body["hint"].is_string(), "{answer:?}");
+    // Looked at again, it is down, and says why.
+    scene.operator("POST", "/v1/mounts/far/test", None);
+    let mount = scene.until("far", |mount| mount["reason"].as_str().is_some_and(&says));
+    assert_eq!(mount["state"], "down", "{mount}");
+    let (code, said) = scene.run(&["mounts", "list"]);
+    assert!(code == Some(0) && says(&said), "{said}");
+}

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_core::ids::{KeyId, RequestId, SecretName};
-use sluice_core::{Actor, AgentName, ApprovalId, Clock as _, Entropy as _, PersonName, Span, Timestamp};
+use sluice_core::ids::{KeyId, MessageId, RequestId, SecretName};
+use sluice_core::{Actor, AgentName, ApprovalId, Clock as _, Entropy as _, PersonName, ServiceName, Span, Timestamp};
 use sluice_gateway::Gateway;
 use sluice_gateway::channels::Channel;
 use sluice_gateway::channels::email::Email;
@@ -17,7 +17,7 @@ use sluice_gateway::open::{World, open};
 use sluice_gateway::rooms::identity::{Knock, Wish, visitor};
 use sluice_gateway::vault::{NewValue, Scope, Secret};
 use sluice_gateway::workers::Program;
-use sluice_store::{AlertFilter, KeyKind, NewKey};
+use sluice_store::{AlertFilter, KeyKind, NewKey, NewRequest, Request};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
@@ -178,9 +178,39 @@ impl House {
         let visitor = visitor(&self.gw, &self.agent_key).unwrap();
         let request = RequestId::from_bits(self.world.ids.mint());
         corridor::walk(&self.gw, Knock { visitor, door: "test", request, session: None, wish }).await.unwrap();
+        self.letter("Approve?").await
+    }
+
+    /// A client wants to do something by itself, and the person gets a letter about it.
+    pub async fn ask_as_client(&mut self, preview: &str) -> Letter {
+        let request = Request {
+            client: "0123456789ab".into(),
+            session: "s".into(),
+            action_type: "exec_cmd".into(),
+            title: "Run it".into(),
+            preview: preview.into(),
+            options: Vec::new(),
+            channel: None,
+            place: None,
+        };
+        let new = NewRequest {
+            approval: ApprovalId::from_bits(self.world.ids.mint()),
+            message: MessageId::from_bits(self.world.ids.mint()),
+            agent: AgentName::new("clerk").unwrap(),
+            service: ServiceName::new("approvals").unwrap(),
+            request,
+            name: None,
+            expiry: Span::from_hours(1),
+        };
+        self.gw.store.request(new).await.unwrap();
+        self.letter("Approve?").await
+    }
+
+    /// The newest letter whose title begins like this, after everything was sent.
+    pub async fn letter(&self, title: &str) -> Letter {
         self.show().await;
         let mails = self.post.inbox(&self.ana);
-        let text = mails.iter().map(|(_, text)| text.replace("\r\n", "\n")).rfind(|text| text.contains("Approve?"));
+        let text = mails.iter().map(|(_, text)| text.replace("\r\n", "\n")).rfind(|text| text.contains(title));
         let text = text.expect("a letter");
         let header = |name: &str| {
             let line = text

@@ -7,7 +7,7 @@ use super::house::{House, Plan};
 use super::post::post;
 
 /// A body of several parts.
-fn parts(mail: &str, kind: &str, parts: &[&str]) -> String {
+pub(super) fn parts(mail: &str, kind: &str, parts: &[&str]) -> String {
     let (head, _) = mail.split_once("\n\n").unwrap();
     let head = head
         .replace("Content-Type: text/plain; charset=utf-8", &format!("Content-Type: multipart/{kind}; boundary=cut"));
@@ -125,9 +125,11 @@ async fn an_ordinary_reply_of_two_forms_is_understood() {
     let mut house = House::new(post, Plan::default()).await;
     let letter = house.ask().await;
     let text = "Content-Type: text/plain; charset=\"UTF-8\"\nContent-Transfer-Encoding: quoted-printable\n\n4 f=C3=BCr heute\n\n\
-                On Tue, 17 Nov 2026 at 10:02, Gate <gate@example.test> wrote:\n> 3  Deny";
-    let rich = "Content-Type: text/html; charset=\"UTF-8\"\n\n<div>1</div>";
-    house.send(&parts(&house.reply(&letter, "1"), "alternative", &[text, rich]));
+                On Tue, 17 Nov 2026 at 10:02, Gate <gate@example.test> wrote:\n> 3  Deny\n> ID";
+    let rich = "Content-Type: text/html; charset=\"UTF-8\"\n\n<div dir=\"ltr\">4 f&uuml;r heute</div><br><div>On Tue, 17 Nov \
+                2026 at 10:02, Gate &lt;gate@example.test&gt; wrote:<br></div><blockquote>3  Deny</blockquote>";
+    let text = text.replace("ID", &letter.approval.to_string());
+    house.send(&parts(&house.reply(&letter, "1"), "alternative", &[&text, rich]));
     house.look().await;
     let approval = house.gw.store.approval(letter.approval).await.unwrap().unwrap().approval;
     assert_eq!((approval.state.word(), approval.note.as_deref()), ("approved", Some("für heute")));

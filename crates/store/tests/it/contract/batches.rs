@@ -2,7 +2,7 @@
 
 use sluice_core::approval::{Answer, Subject};
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, HoldId, PersonName, Span, Tier};
+use sluice_core::{Action, Actor, ApprovalId, HoldId, PersonName, Span, Tier};
 use sluice_store::{Admission, Admitted, Choice, Decided, Decision, Joint, Ruling};
 use sluice_testkit::World;
 use sluice_testkit::world::decision;
@@ -16,6 +16,20 @@ fn tripped(world: &World) -> (Vec<HoldId>, ApprovalId) {
     let Admitted::Awaiting { approval, batch: true, hold, .. } = admitted else { panic!("{admitted:?}") };
     all.push(hold);
     (all, approval)
+}
+
+/// A mail that the gateway itself sends.
+fn sent(world: &World, text: &str) -> Admission {
+    let mail = world.mail("clerk", text);
+    let (capability, arguments) = ("email.send".parse().unwrap(), serde_json::json!({"text": text}));
+    Admission { action: Action::custom(capability, mail.action.agent().clone(), arguments).unwrap(), ..mail }
+}
+
+fn held(world: &World, text: &str) -> HoldId {
+    match world.admit(sent(world, text)) {
+        Admitted::Held { hold, .. } => hold,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn states(world: &World, ids: &[HoldId]) -> Vec<&'static str> {
@@ -172,6 +186,52 @@ fn a_write_that_a_rule_asks_about_is_on_no_card_with_others() {
         assert_eq!(why.iter().map(|why| why.code.as_str()).collect::<Vec<_>>(), ["policy.rule", "batch.window"]);
         assert_eq!(world.wait(world.store.asked_because(card)).unwrap()[0].code, "batch.window");
         assert_eq!(messages(world, "approval.asked").len(), 2);
+    });
+}
+
+#[test]
+fn what_was_denied_or_cancelled_and_never_left_is_given_back_to_the_window() {
+    everywhere(|world| {
+        let ask = |n: usize| Admission { tier: Tier::ApprovalRequired, ..sent(world, &format!("asked {n}")) };
+        for n in 0..3 {
+            let Admitted::Awaiting { approval, batch: false, .. } = world.admit(ask(n)) else { panic!() };
+            world.decide(approval, Ruling::Deny { note: None }).unwrap();
+        }
+        for n in 0..2 {
+            let hold = held(world, &format!("cancelled {n}"));
+            world.wait(world.store.cancel(hold, agent("clerk"))).unwrap();
+        }
+        // Five were counted, and none of them left: five more fit, and not one more.
+        let all: Vec<_> = (0..5).map(|n| held(world, &format!("mail {n}"))).collect();
+        let sixth = world.admit(sent(world, "mail 5"));
+        assert!(matches!(sixth, Admitted::Awaiting { batch: true, .. }), "{sixth:?}");
+        assert_eq!(states(world, &all), ["awaiting_approval"; 5]);
+    });
+}
+
+#[test]
+fn whoever_cancels_without_end_meets_the_window_all_the_same() {
+    everywhere(|world| {
+        for n in 0..10 {
+            let hold = held(world, &format!("mail {n}"));
+            world.wait(world.store.cancel(hold, agent("clerk"))).unwrap();
+        }
+        let next = world.admit(sent(world, "mail 10"));
+        assert!(matches!(next, Admitted::Awaiting { batch: true, .. }), "one whole window comes back, and no more");
+        // Another agent and another time are not concerned.
+        world.held("helper", "mail");
+        world.clock.advance(Span::from_mins(11));
+        held(world, "mail 11");
+    });
+}
+
+#[test]
+fn a_denied_batch_still_counts() {
+    everywhere(|world| {
+        let (_, card) = tripped(world);
+        world.decide(card, Ruling::Choose(Choice::First(0))).unwrap();
+        let next = world.admit(world.mail("clerk", "again"));
+        assert!(matches!(next, Admitted::Awaiting { batch: true, .. }), "{next:?}");
     });
 }
 

@@ -33,6 +33,7 @@ fn closed(world: &World, outcome: Ending) -> Closed {
         origins: None,
         kept: None,
         observed: Vec::new(),
+        read: None,
     }
 }
 
@@ -228,8 +229,10 @@ fn people_are_told_of_a_write_of_tier_notify_and_of_no_other() {
         world.admit(mail);
         let told = messages(world, "call.notify");
         assert_eq!((told.len(), told[0].id, told[0].severity), (1, id, Severity::Info));
-        let body = serde_json::json!({"call": call, "hold": hold, "agent": "clerk"});
-        assert_eq!(told[0].body, body, "ids only");
+        let body = serde_json::json!({
+            "call": call, "hold": hold, "agent": "clerk", "capability": "custom:mail", "targets": [],
+        });
+        assert_eq!(told[0].body, body, "who did what to whom, and nothing of what it says");
         world.admit(Admission { tier: Tier::Autonomous, ..world.mail("scout", "quiet") });
         world.admit(question(world, "scribe", "asked"));
         world.admit(Admission { tier: Tier::Blocked, ..world.mail("scout", "blocked") });

@@ -2,8 +2,8 @@
 
 use sluice_core::Span;
 use sluice_core::ids::ConnectionName;
-use sluice_core::throttle::{Limits, Stop};
-use sluice_store::{Heard, Take, Taken};
+use sluice_core::throttle::{BreakerConfig, Limits, Stop};
+use sluice_store::{Heard, Take, Taken, Unused};
 use sluice_testkit::World;
 
 use crate::engines::{across_restarts, agent, code, everywhere, message, messages, operator, recorded, with_two_nodes};
@@ -12,28 +12,39 @@ pub fn web() -> ConnectionName {
     ConnectionName::new("web").unwrap()
 }
 
-pub fn take(world: &World, limits: Limits, wanted: u32, is_read: bool) -> Taken {
-    let take = Take { connection: web(), limits, wanted, is_read, message: message(world) };
+pub fn take(world: &World, limits: Limits, wanted: u32) -> Taken {
+    take_giving_back(world, limits, wanted, None)
+}
+
+fn take_giving_back(world: &World, limits: Limits, wanted: u32, unused: Option<Unused>) -> Taken {
+    let breaker = BreakerConfig::default();
+    let take = Take { connection: web(), limits, wanted, breaker, unused, message: message(world) };
     world.wait(world.store.egress_take(take)).unwrap()
 }
 
 fn granted(world: &World) -> u32 {
-    match take(world, Limits::default(), 1, true) {
+    match take(world, Limits::default(), 1) {
         Taken::Granted { many, .. } => many,
         Taken::Refused { .. } => 0,
     }
 }
 
-fn stop(world: &World, is_read: bool) -> Option<Stop> {
-    match take(world, Limits::default(), 1, is_read) {
+fn stop(world: &World) -> Option<Stop> {
+    match take(world, Limits::default(), 1) {
         Taken::Granted { .. } => None,
         Taken::Refused { stop, .. } => Some(stop),
     }
 }
 
 pub fn heard(world: &World, status: u16) {
-    let heard =
-        Heard { connection: web(), status: Some(status), retry_after: None, jitter: 0, message: message(world) };
+    let heard = Heard {
+        connection: web(),
+        status: Some(status),
+        retry_after: None,
+        jitter: 0,
+        breaker: BreakerConfig::default(),
+        message: message(world),
+    };
     world.wait(world.store.egress_heard(heard)).unwrap();
 }
 
@@ -45,7 +56,7 @@ fn ten_fit_a_minute_and_a_restart_forgets_none() {
         drop(world);
         let world = place.open("gw-1");
         assert_eq!((0..6).map(|_| granted(&world)).sum::<u32>(), 4);
-        let Taken::Refused { stop: Stop::Minute, again: Some(again) } = take(&world, Limits::default(), 1, true) else {
+        let Taken::Refused { stop: Stop::Minute, again: Some(again) } = take(&world, Limits::default(), 1) else {
             panic!("the eleventh went out")
         };
         place.clock.advance(again.since(world.now()));
@@ -70,8 +81,8 @@ fn a_hundred_fit_an_hour_and_two_hundred_altogether_until_a_person_looks() {
         }
         assert_eq!(went, 200);
         world.clock.advance(Span::from_hours(5));
-        assert_eq!(stop(world, true), Some(Stop::Burn));
-        assert_eq!(stop(world, true), Some(Stop::Burn));
+        assert_eq!(stop(world), Some(Stop::Burn));
+        assert_eq!(stop(world), Some(Stop::Burn));
         assert_eq!(messages(world, "egress.burned").len(), 1, "people are told once");
         assert_eq!(code(world.wait(world.store.egress_reset(web(), agent("clerk")))), "approval.not_an_approver");
         world.wait(world.store.egress_reset(web(), operator())).unwrap();
@@ -84,7 +95,7 @@ fn a_hundred_fit_an_hour_and_two_hundred_altogether_until_a_person_looks() {
 fn several_are_granted_at_once_and_all_of_them_are_counted() {
     everywhere(|world| {
         let wide = Limits { per_minute: Some(100), per_hour: None, burn: None };
-        let many = |wanted| match take(world, wide, wanted, true) {
+        let many = |wanted| match take(world, wide, wanted) {
             Taken::Granted { many, .. } => many,
             Taken::Refused { .. } => 0,
         };
@@ -95,25 +106,24 @@ fn several_are_granted_at_once_and_all_of_them_are_counted() {
 }
 
 #[test]
-fn three_refusals_close_the_way_for_all_until_one_read_got_through() {
+fn three_refusals_close_the_way_for_all_until_one_request_got_through() {
     across_restarts(|place| {
         let world = place.open("gw-1");
         for _ in 0..3 {
             assert_eq!(granted(&world), 1);
             heard(&world, 429);
         }
-        assert!(matches!(stop(&world, true), Some(Stop::Open { .. })));
+        assert!(matches!(stop(&world), Some(Stop::Open { .. })));
         assert_eq!((messages(&world, "egress.opened").len(), recorded(&world, "egress.opened")), (1, 1));
         drop(world);
         let world = place.open("gw-1");
         place.clock.advance(Span::from_secs(29));
-        assert!(matches!(stop(&world, true), Some(Stop::Open { .. })), "a restart opens nothing");
+        assert!(matches!(stop(&world), Some(Stop::Open { .. })), "a restart opens nothing");
         place.clock.advance(Span::from_secs(1));
-        assert_eq!(stop(&world, false), Some(Stop::OnlyARead));
         assert_eq!(granted(&world), 1);
-        assert!(matches!(stop(&world, true), Some(Stop::Probing { .. })));
+        assert!(matches!(stop(&world), Some(Stop::Probing { .. })));
         heard(&world, 200);
-        assert_eq!(stop(&world, false), None);
+        assert_eq!(stop(&world), None);
         assert_eq!(recorded(&world, "egress.closed"), 1);
         world
     });
@@ -127,6 +137,46 @@ fn two_nodes_share_one_count_and_one_breaker() {
         for world in [one, two, one] {
             heard(world, 429);
         }
-        assert!(matches!(stop(two, true), Some(Stop::Open { .. })));
+        assert!(matches!(stop(two), Some(Stop::Open { .. })));
+    });
+}
+
+#[test]
+fn leave_that_was_not_used_is_given_back_and_what_a_person_reset_is_not_taken_out_again() {
+    everywhere(|world| {
+        let wide = Limits { per_minute: None, per_hour: None, burn: None };
+        let used = || {
+            let states = world.wait(world.store.egress_states(world.now())).unwrap();
+            (states[0].used.minute, states[0].used.hour, states[0].used.burned)
+        };
+        let Taken::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else { panic!("nothing is limited") };
+        assert_eq!(used(), (20, 20, 20), "counted before anything leaves: a crash now counts too many, never too few");
+        world.clock.advance(Span::from_secs(2));
+        let unused = Some(Unused { taken_at, many: 19 });
+        assert!(matches!(take_giving_back(world, wide, 1, unused), Taken::Granted { many: 1, .. }));
+        assert_eq!(used(), (2, 2, 2), "one was made before, one now");
+        // Somebody looked meanwhile: the slot is gone, and with it what could be taken out.
+        let Taken::Granted { taken_at, .. } = take(world, wide, 20) else { panic!("nothing is limited") };
+        world.wait(world.store.egress_reset(web(), operator())).unwrap();
+        world.clock.advance(Span::from_secs(1));
+        take(world, wide, 3);
+        world.clock.advance(Span::from_secs(1));
+        take_giving_back(world, wide, 1, Some(Unused { taken_at, many: 19 }));
+        assert_eq!(used(), (4, 4, 4), "never fewer than were made");
+    });
+}
+
+#[test]
+fn a_reset_and_a_refusal_keep_what_was_given_back() {
+    everywhere(|world| {
+        let wide = Limits { per_minute: Some(30), per_hour: None, burn: None };
+        let Taken::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else { panic!("20 of 30") };
+        for _ in 0..3 {
+            heard(world, 429);
+        }
+        let refused = take_giving_back(world, wide, 1, Some(Unused { taken_at, many: 15 }));
+        assert!(matches!(refused, Taken::Refused { stop: Stop::Open { .. }, .. }), "{refused:?}");
+        let states = world.wait(world.store.egress_states(world.now())).unwrap();
+        assert_eq!((states[0].used.hour, states[0].used.burned), (5, 5));
     });
 }

@@ -123,6 +123,7 @@ fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
             notify: None,
             door: None,
             findings: None,
+            read: None,
             origins: None,
             kept: None,
             observed: vec![seen(call), seen(call)],

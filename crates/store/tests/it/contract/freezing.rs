@@ -1,6 +1,5 @@
 //! Freeze: nothing starts, anywhere, until someone lifts it.
 
-use sluice_core::ids::JobId;
 use sluice_core::{Actor, AgentName};
 use sluice_store::{Claimed, Outcome, Scope};
 use sluice_testkit::World;
@@ -65,7 +64,7 @@ fn no_task_of_a_proxy_begins_while_it_is_frozen() {
     for scope in [Scope::All, Scope::Agent(clerk()), Scope::Service(service("proxy.moltbook"))] {
         everywhere(|world| {
             freeze(world, scope.clone());
-            let begun = world.wait(world.store.begin_task(JobId::from_bits(1), "moltbook", "feed", clerk()));
+            let begun = world.wait(world.store.begin_task(super::proxies::task(1, "moltbook")));
             assert_eq!(code(begun), "freeze.active");
             assert_eq!(world.wait(world.store.proxy_tasks("moltbook", false, None, 10)).unwrap(), []);
         });

@@ -5,14 +5,15 @@ use sluice_core::approval::{Answer, ApprovalState};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::{Actor, AgentName, ApprovalId, CallId, HoldId, PersonName, ServiceName, Span, Tier};
 use sluice_store::{
-    Admission, Amended, Amendment, Decided, Decision, Filed, Joint, NewRequest, Received, Request, Ruling,
+    Admission, Amended, Amendment, Decided, Decision, Filed, Joint, NewRequest, ProposedAnswer, Received, Request,
+    Ruling,
 };
 use sluice_testkit::World;
 use sluice_testkit::world::{ana, decision};
 
 use crate::engines::{WINDOW, agent, asked, claimed, code, everywhere, operator};
 
-fn wish(session: &str, preview: &str) -> Request {
+pub(super) fn wish(session: &str, preview: &str) -> Request {
     Request {
         client: "0123456789ab".into(),
         session: session.into(),
@@ -37,7 +38,7 @@ fn new(world: &World, request: Request, name: Option<&str>) -> NewRequest {
     }
 }
 
-fn file(world: &World, request: Request) -> Filed {
+pub(super) fn file(world: &World, request: Request) -> Filed {
     match world.wait(world.store.request(new(world, request, None))).unwrap() {
         Received::Asked(filed) => filed,
         other => panic!("{other:?}"),
@@ -198,6 +199,53 @@ fn a_changed_action_takes_the_place_of_the_one_asked_about() {
         let hold = claimed(world);
         assert_eq!((hold.id, hold.action.digest()), (new.id, new.action.digest()));
         world.arm(&hold).unwrap();
+    });
+}
+
+#[test]
+fn a_letter_keeps_why_it_was_not_taken_and_an_answer_waits_to_be_confirmed() {
+    everywhere(|world| {
+        let filed = file(world, wish("s", "a"));
+        let (id, store) = (filed.approval.id, &world.store);
+        let last = |world: &World| world.wait(store.deliveries(id)).unwrap().pop().unwrap();
+        let letter = world.wait(store.open_delivery(id, ("email", "a@b.c"), [1; 32], &[])).unwrap();
+        let next = world.now() + Span::from_secs(4);
+        world.wait(store.delivery_failed(letter.clone(), "not reached", next)).unwrap();
+        let kept = last(world);
+        assert_eq!(
+            (kept.shown.as_str(), kept.reason.as_deref(), kept.next_at),
+            ("failed", Some("not reached"), Some(next))
+        );
+        world.wait(store.delivery_refused(letter.clone(), "refused (550)")).unwrap();
+        let kept = last(world);
+        assert_eq!(
+            (kept.shown.as_str(), kept.reason.as_deref(), kept.next_at),
+            ("refused", Some("refused (550)"), None)
+        );
+        world.wait(store.delivery_sent(letter, "m".into())).unwrap();
+        assert_eq!((last(world).reason, last(world).shown.as_str()), (None, "pending"));
+        let answer = |n: u128| ProposedAnswer {
+            id: MessageId::from_bits(n),
+            approval: id,
+            channel: "email".into(),
+            place: "a@b.c".into(),
+            code: "5".into(),
+            words: "kubectl delete pod x\n--dry-run".into(),
+            made_at: world.now(),
+        };
+        for n in 0..5 {
+            assert!(world.wait(store.propose_answer(answer(900 + n))).unwrap());
+        }
+        assert!(!world.wait(store.propose_answer(answer(905))).unwrap(), "two programs come to an end");
+        let found = world.wait(store.proposed_answer(MessageId::from_bits(902))).unwrap().unwrap();
+        assert_eq!(found, answer(902));
+        let due = world.wait(store.outbox(world.now(), 99)).unwrap();
+        assert_eq!(due.iter().filter(|due| due.message.topic == "approval.confirm").count(), 5, "each is sent back");
+        assert!(due.iter().all(|due| !due.message.body.to_string().contains("kubectl")), "without its words");
+        let back = (&[][..], Some(found.id));
+        world.wait(store.open_letter(id, ("email", "a@b.c"), [2; 32], back)).unwrap();
+        assert_eq!(world.wait(store.delivery_with([2; 32])).unwrap().unwrap().proposal, Some(found.id));
+        assert_eq!(world.wait(store.proposed_answer(MessageId::from_bits(905))).unwrap(), None);
     });
 }
 

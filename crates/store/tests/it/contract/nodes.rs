@@ -1,10 +1,13 @@
 //! Several gateways on one database, and claims that are no longer valid.
 
 use sluice_core::hold::HoldState;
-use sluice_store::{Abandoned, Claimed};
+use sluice_core::nodes::{DIFFERS_AFTER, DifferenceKind, NodePhase, NodeReport, NodeService, ServiceKind};
+use sluice_core::{NodeName, ServiceName};
+use sluice_store::{Abandoned, Claimed, Message, Severity};
+use sluice_testkit::World;
 use sluice_testkit::world::{LEASE, done};
 
-use crate::engines::{WINDOW, armed, claimed, code, everywhere, not_done, recover, with_two_nodes};
+use crate::engines::{WINDOW, armed, claimed, code, everywhere, message, messages, not_done, recover, with_two_nodes};
 
 #[test]
 fn a_result_under_an_old_claim_changes_nothing() {
@@ -66,5 +69,78 @@ fn each_node_has_a_chain_of_its_own_and_one_write_may_be_in_both() {
         let sizes: Vec<_> = sizes.filter(|(log, _)| !log.ends_with("/stop")).collect();
         assert_eq!(sizes, [("gw-1", 1), ("gw-2", 2)]);
         assert_eq!(two.store.node().as_str(), "gw-2");
+    });
+}
+
+fn report(release: &str, phase: NodePhase) -> NodeReport {
+    NodeReport {
+        release: release.into(),
+        phase,
+        policy_version: "sha256:1".into(),
+        services: vec![NodeService {
+            name: ServiceName::new("email").unwrap(),
+            kind: ServiceKind::Connected,
+            ready: true,
+        }],
+        log_keys: vec![(NodeName::new("gw-1").unwrap(), "gw-1+1+key".into())],
+    }
+}
+
+#[test]
+fn a_node_is_known_by_what_it_said_last() {
+    with_two_nodes(|one, two| {
+        assert_eq!(two.wait(two.store.known_nodes()).unwrap(), []);
+        one.wait(one.store.report_node(report("1", NodePhase::Starting))).unwrap();
+        one.clock.advance(WINDOW);
+        one.wait(one.store.report_node(report("2", NodePhase::Open))).unwrap();
+        two.wait(two.store.report_node(report("2", NodePhase::Stopping))).unwrap();
+        let known = two.wait(two.store.known_nodes()).unwrap();
+        let told: Vec<_> = known.iter().map(|node| (node.name.as_str(), node.report.clone())).collect();
+        assert_eq!(told, [("gw-1", report("2", NodePhase::Open)), ("gw-2", report("2", NodePhase::Stopping))]);
+        assert_eq!(known[0].alive_at, one.now());
+        assert_eq!(known[0].started_at.max(known[0].alive_at), known[0].alive_at);
+        assert_eq!(known[0].suspected_at, None);
+    });
+}
+
+#[test]
+fn a_node_of_a_newer_release_in_a_phase_of_its_own_hides_no_other_node() {
+    with_two_nodes(|one, two| {
+        one.wait(one.store.report_node(report("1", NodePhase::Open))).unwrap();
+        // The word is none that this release writes of itself.
+        two.wait(two.store.report_node(report("9", NodePhase::Unknown))).unwrap();
+        let known = one.wait(one.store.known_nodes()).unwrap();
+        let phases: Vec<_> = known.iter().map(|node| (node.name.as_str(), node.report.phase)).collect();
+        assert_eq!(phases, [("gw-1", NodePhase::Open), ("gw-2", NodePhase::Unknown)]);
+    });
+}
+
+#[test]
+fn of_a_difference_people_are_told_once_by_whichever_node_and_once_that_it_is_over() {
+    with_two_nodes(|one, two| {
+        let told = |world: &World, topic: &str| Message {
+            id: message(world),
+            topic: topic.into(),
+            severity: Severity::Warning,
+            body: serde_json::json!({"text": "they differ"}),
+        };
+        let differ = |world: &World, kinds: &[DifferenceKind]| {
+            let kinds = kinds.iter().copied().collect();
+            world.wait(world.store.nodes_differ(kinds, told(world, "nodes.diverge"))).unwrap()
+        };
+        let agree = |world: &World| world.wait(world.store.nodes_agree(told(world, "nodes.agree"))).unwrap();
+        one.clock.advance(DIFFERS_AFTER);
+        assert!(!agree(one), "nobody was told that they differ");
+        assert!(differ(one, &[DifferenceKind::Release]));
+        assert!(!differ(two, &[DifferenceKind::Release]) && !differ(one, &[DifferenceKind::Release]));
+        assert!(differ(two, &[DifferenceKind::Release, DifferenceKind::Services]), "that is news");
+        assert!(!differ(one, &[DifferenceKind::Services]));
+        assert!(one.wait(one.store.is_divergence_open()).unwrap());
+        assert!(agree(two));
+        assert!(!agree(one) && !two.wait(two.store.is_divergence_open()).unwrap());
+        assert!(!differ(one, &[DifferenceKind::Release]), "it has not noticed yet that it is over");
+        one.clock.advance(DIFFERS_AFTER);
+        assert!(differ(one, &[DifferenceKind::Release]));
+        assert_eq!((messages(one, "nodes.diverge").len(), messages(one, "nodes.agree").len()), (3, 1));
     });
 }

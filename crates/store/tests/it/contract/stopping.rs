@@ -142,7 +142,7 @@ fn a_write_on_its_way_when_its_service_was_disconnected_is_not_tried_again() {
         world.clock.advance(Span::from_hours(1));
         let version = world.hold(doubtful.id).version;
         let message = MessageId::mint(world.ids.as_ref());
-        let resolve = Resolve { hold: doubtful.id, version, evidence: Evidence::Absent, message };
+        let resolve = Resolve { hold: doubtful.id, version, evidence: Evidence::Absent, lookups: 3, message };
         assert_eq!(world.wait(world.store.resolve(resolve)).unwrap().state.word(), "cancelled");
         world.held("clerk", "sent after all");
         let sent = armed(world);

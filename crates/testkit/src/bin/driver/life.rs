@@ -152,7 +152,7 @@ impl Life {
         self.points.before("lookup");
         let evidence = self.oracle.look(&hold);
         self.points.after("lookup");
-        let resolve = Resolve { hold: hold.id, version: hold.version, evidence, message: self.message() };
+        let resolve = Resolve { hold: hold.id, version: hold.version, evidence, lookups: 3, message: self.message() };
         self.step("resolve", self.store.resolve(resolve)).await.map(drop)
     }
 
@@ -197,7 +197,7 @@ impl Life {
             Err(other) => return Err(other),
         };
         let outcome = self.effect(hold.class, &permit);
-        let finish = Finish { hold: hold.id, epoch: hold.epoch, outcome, message: self.message() };
+        let finish = Finish { hold: hold.id, epoch: hold.epoch, outcome, service_words: None, message: self.message() };
         let is_done = matches!(finish.outcome, Outcome::Done { .. });
         if is_done && self.asked.plant == Some(Plant::AuditAfterCommit) {
             plants::finish_and_record_later(&self.asked, &hold, self.clock.clock.now(), &self.points);

@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
+use super::super::marks::is_fine;
+use crate::finding::Carrier;
 use crate::stages::html::entities::decode as decode_entity;
 
 /// So many letters of base32, or digits of hex, may be a text.
@@ -240,28 +242,35 @@ pub(super) fn quoted_printable(text: &str) -> Option<String> {
 
 fn replaced(text: &str, least: usize, find: impl Fn(&[u8]) -> Option<(usize, u8)>) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
-    let (mut rest, mut count) = (text.as_bytes(), 0);
+    let (mut rest, mut count, mut telling) = (text.as_bytes(), 0, false);
     while let Some(&byte) = rest.first() {
         let (skip, value) = find(rest).map_or((1, byte), |found| {
             count += 1;
+            telling |= found.1.is_ascii_alphabetic() || !found.1.is_ascii();
             found
         });
         out.push(value);
         rest = rest.get(skip..).unwrap_or_default();
     }
-    (count >= least).then(|| String::from_utf8_lossy(&out).into_owned())
+    (count >= least || telling).then(|| String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Whether one such character changes what a text says: a letter, or one that is not seen.
+fn is_telling(c: char) -> bool {
+    c.is_alphabetic() || (!c.is_ascii() && !is_fine(c.encode_utf8(&mut [0; 4])))
 }
 
 /// The whole text with `&#105;` and `&lt;` taken out.
 pub(super) fn entities(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
-    let (mut rest, mut count) = (text, 0);
+    let (mut rest, mut count, mut telling) = (text, 0, false);
     while let Some(at) = rest.find('&') {
         let (before, from) = rest.split_at_checked(at)?;
         out.push_str(before);
         if let Some((c, length)) = decode_entity(from) {
             out.push(c);
             count += 1;
+            telling |= is_telling(c);
             rest = from.get(length..).unwrap_or_default();
         } else {
             out.push('&');
@@ -269,13 +278,14 @@ pub(super) fn entities(text: &str) -> Option<String> {
         }
     }
     out.push_str(rest);
-    (count >= 3).then_some(out)
+    (count >= 3 || telling).then_some(out)
 }
 
-/// The whole text with `\u0069`, `\x69`, `\u{69}` and `\n` taken out.
-pub(super) fn escapes(text: &str) -> Option<String> {
+/// The whole text with `\u0069`, `\x69`, `\u{69}` and `\n` taken out. One or two of them are how an encoder writes, more
+/// are how a text is hidden.
+pub(super) fn escapes(text: &str) -> Option<(Carrier, String)> {
     let mut out = String::with_capacity(text.len());
-    let (mut rest, mut count) = (text, 0);
+    let (mut rest, mut count, mut telling) = (text, 0, false);
     while let Some(at) = rest.find('\\') {
         let (before, from) = rest.split_at_checked(at)?;
         out.push_str(before);
@@ -283,6 +293,7 @@ pub(super) fn escapes(text: &str) -> Option<String> {
         match c {
             Some(c) => {
                 count += usize::from(skip > 2);
+                telling |= skip > 2 && is_telling(c);
                 out.push(c);
             }
             None => out.push('\\'),
@@ -290,7 +301,10 @@ pub(super) fn escapes(text: &str) -> Option<String> {
         rest = from.get(skip..).unwrap_or_default();
     }
     out.push_str(rest);
-    (count >= 3).then_some(out)
+    match count {
+        3.. => Some((Carrier::Escapes, out)),
+        _ => telling.then_some((Carrier::Json, out)),
+    }
 }
 
 fn escape(from: &str) -> (usize, Option<char>) {
@@ -305,7 +319,15 @@ fn escape(from: &str) -> (usize, Option<char>) {
             let digits = end.and_then(|end| from.get(3..3 + end));
             code(digits).map_or((1, None), |c| (4 + digits.map_or(0, str::len), Some(c)))
         }
-        [b'\\', b'u' | b'U', ..] => code(from.get(2..6)).map_or((1, None), |c| (6, Some(c))),
+        [b'\\', b'u' | b'U', ..] => {
+            let unit = |at: usize| from.get(at..at + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            match (unit(2), unit(8).filter(|_| matches!(from.get(6..8), Some("\\u" | "\\U")))) {
+                (Some(high @ 0xd800..=0xdbff), Some(low @ 0xdc00..=0xdfff)) => {
+                    (12, char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)))
+                }
+                _ => code(from.get(2..6)).map_or((1, None), |c| (6, Some(c))),
+            }
+        }
         _ => (1, None),
     }
 }

@@ -4,7 +4,7 @@ use sluice_core::refusal::Code;
 
 use super::{ADMIN, AGENT, APPROVER, CURSOR, LIMIT, SERVICE, SESSION, VIEWER, handler, shape};
 use crate::doors::http::route::{Param, Route};
-use crate::doors::http::{agents, policy, record, recovery, status, suggest, views};
+use crate::doors::http::{agents, clock, nodes, policy, record, record_search, recovery, status, suggest, views};
 use crate::recovery::decide::RecoveryView;
 
 const LOG: Param = Param { name: "log", kind: "string", about: "Of which node; this one if not given." };
@@ -158,7 +158,7 @@ pub const ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/v1/keys/{key_id}",
         name: "revokeKey",
-        about: "Revokes a credential. When it answers, the credential no longer works here.",
+        about: "Revokes a credential. When it answers, the credential works on no node any more.",
         access: ADMIN,
         stops: true,
         query: &[],
@@ -342,6 +342,35 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         method: "GET",
+        path: "/v1/audit/search",
+        name: "searchAudit",
+        about: "Finds entries of the record, the newest first, in all logs.",
+        access: VIEWER,
+        stops: false,
+        query: &[
+            CURSOR,
+            LIMIT,
+            Param { name: "agent", kind: "string", about: "Only what this agent did, and what became of its writes." },
+            Param {
+                name: "capability",
+                kind: "string",
+                about: "Only this capability, or `email.*` for all that begin so.",
+            },
+            Param { name: "since_ms", kind: "integer", about: "Not older than this, in milliseconds since 1970." },
+            Param { name: "until_ms", kind: "integer", about: "Older than this, in milliseconds since 1970." },
+            Param {
+                name: "target",
+                kind: "string",
+                about: "Only about this id, path, key, address or searched text, as a whole.",
+            },
+        ],
+        body: None,
+        answers: &[(200, shape!(record_search::FoundPage))],
+        refusals: &[],
+        handler: handler!(record_search::search),
+    },
+    Route {
+        method: "GET",
         path: "/v1/audit/checkpoint",
         name: "auditCheckpoint",
         about: "Gives the newest signed end of the record, as a note.",
@@ -378,5 +407,44 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(RecoveryView))],
         refusals: &[Code::RecoveryNotNeeded, Code::RecoveryDamaged, Code::RecoveryStateFile],
         handler: handler!(recovery::decide),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/nodes",
+        name: "listNodes",
+        about: "Lists the gateways that share the database, with what each can carry out and in what they differ.",
+        access: VIEWER,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(nodes::NodesView))],
+        refusals: &[],
+        handler: handler!(nodes::list),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/clock",
+        name: "getClock",
+        about: "Says whether the clock of the machine is followed.",
+        access: VIEWER,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(clock::ClockView))],
+        refusals: &[],
+        handler: handler!(clock::show),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/clock/repair",
+        name: "repairClock",
+        about: "Goes on from what the clock of the machine says now, on record, also where a later time was seen before.",
+        access: ADMIN,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(clock::ClockView))],
+        refusals: &[],
+        handler: handler!(clock::repair),
     },
 ];

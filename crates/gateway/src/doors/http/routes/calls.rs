@@ -5,7 +5,7 @@ use sluice_store::Role;
 
 use super::{APPROVER, CALL, CURSOR, HOLDS, LIMIT, VIEWER, WAIT, handler, shape};
 use crate::doors::http::route::{Access, Param, Route};
-use crate::doors::http::{calls, events, openapi, sessions, status, views, watches};
+use crate::doors::http::{calls, events, openapi, record_search, sessions, status, views, watches};
 use crate::rooms::identity::Wish;
 
 /// The routes.
@@ -63,11 +63,24 @@ pub const ROUTES: &[Route] = &[
         handler: handler!(calls::cancel),
     },
     Route {
+        method: "POST",
+        path: "/v1/written-files",
+        name: "reportWrittenFiles",
+        about: "Says that a client has carried out a call it was allowed, so that the gateway looks at the files it left.",
+        access: Access::Agent,
+        stops: false,
+        query: &[],
+        body: shape!(calls::WrittenFiles),
+        answers: &[(200, shape!(calls::SeenFiles))],
+        refusals: &[],
+        handler: handler!(calls::written_files),
+    },
+    Route {
         method: "GET",
         path: "/v1/capabilities",
         name: "listCapabilities",
-        about: "Lists what can be asked here, with schemas and what the rules say.",
-        access: Access::Agent,
+        about: "Lists what can be asked here, with schemas and, for an agent, what the rules say.",
+        access: Access::Either(Role::Viewer),
         stops: false,
         query: &[Param { name: "category", kind: "string", about: "Only names that start like this." }],
         body: None,
@@ -150,6 +163,19 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(views::SessionView))],
         refusals: &[Code::IdentitySession],
         handler: handler!(sessions::show),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/sessions/{session_id}/record",
+        name: "getSessionRecord",
+        about: "Tells what a session did, and what it had read before each write.",
+        access: VIEWER,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(record_search::SessionRecordView))],
+        refusals: &[Code::IdentitySession],
+        handler: handler!(record_search::of_session),
     },
     Route {
         method: "DELETE",

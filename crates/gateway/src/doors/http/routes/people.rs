@@ -5,7 +5,7 @@ use sluice_store::Role;
 
 use super::{AGENT, APPROVER, CALL, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, WAIT, handler, shape};
 use crate::doors::http::route::{Access, Param, Route};
-use crate::doors::http::{approvals, gate, holds, status, views};
+use crate::doors::http::{approvals, gate, holds, settling, status, views};
 
 const FROM: Param = Param {
     name: "from",
@@ -95,6 +95,19 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         method: "POST",
+        path: "/v1/holds/settle",
+        name: "settleHolds",
+        about: "Takes a person's word on many unclear writes of one service: a dry run lists them with what is known of each.",
+        access: APPROVER,
+        stops: false,
+        query: &[],
+        body: shape!(settling::SettleMany),
+        answers: &[(200, shape!(settling::SettledMany))],
+        refusals: &[],
+        handler: handler!(settling::settle_many),
+    },
+    Route {
+        method: "POST",
         path: "/v1/holds/{buffer_id}/settle",
         name: "settleHold",
         about: "Takes a person's word on a write that is unclear, stale or dead.",
@@ -125,6 +138,7 @@ pub const ROUTES: &[Route] = &[
             Code::RollbackExpired,
             Code::RollbackIrreversible,
             Code::RollbackNotPossible,
+            Code::RollbackUndone,
             Code::StoreDiskFull,
         ],
         handler: handler!(holds::undo),

@@ -3,8 +3,8 @@
 use sluice_core::refusal::Code;
 
 use super::{ADMIN, APPROVER, CURSOR, LIMIT, VIEWER, handler, shape};
-use crate::doors::http::route::Route;
-use crate::doors::http::{proxies, views};
+use crate::doors::http::route::{Param, Route};
+use crate::doors::http::{proxies, proxy_reports, views};
 
 /// The routes.
 pub const ROUTES: &[Route] = &[
@@ -46,6 +46,32 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(views::Page<proxies::TaskView>))],
         refusals: &[Code::StoreNotFound],
         handler: handler!(proxies::crashes),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/proxies/{name}/budget",
+        name: "getProxyBudget",
+        about: "Tells what a proxy used of its budget today and on the days before, and what is left.",
+        access: VIEWER,
+        stops: false,
+        query: &[Param { name: "days", kind: "integer", about: "Days before today, 1 to 400; 7 unless given." }],
+        body: None,
+        answers: &[(200, shape!(proxy_reports::BudgetView))],
+        refusals: &[Code::StoreNotFound, Code::DoorParameter],
+        handler: handler!(proxy_reports::budget),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/proxies/{name}/review",
+        name: "reviewProxy",
+        about: "Holds what a proxy did in a period against its own history before it.",
+        access: VIEWER,
+        stops: false,
+        query: &[Param { name: "period", kind: "string", about: "How long the period is: `7d` unless given." }],
+        body: None,
+        answers: &[(200, shape!(proxy_reports::ReviewView))],
+        refusals: &[Code::StoreNotFound, Code::DoorParameter],
+        handler: handler!(proxy_reports::review),
     },
     Route {
         method: "POST",

@@ -4,7 +4,7 @@
 //! namespaces it is a port of this machine, and filters keep the program from the others.
 //! Takes `CONNECT host:443` from a program; gives a line to that host. What passes is encrypted between the program and
 //! the host, so nothing is looked at; which host is. Promise: no host that was not named, no other port, no address that
-//! is not public unless it was opened, and no line at all while the mount is frozen.
+//! is not public unless it was opened, and no line at all while the service of the program is frozen.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::MountProgram;
 use crate::egress::HostPattern;
 use crate::egress::ssrf::{Net, all_reachable};
 use crate::standstill::Standstill;
@@ -32,18 +31,21 @@ const LINES: usize = 32;
 const REACHING: Duration = Duration::from_secs(15);
 /// How long a line lasts at most.
 const LASTING: Duration = Duration::from_secs(600);
+/// The only port of a host that can be reached: what passes there is encrypted.
+const TLS_PORT: u16 = 443;
 
 /// What a program may reach.
 #[derive(Debug, Clone)]
 struct Reach {
     hosts: Vec<HostPattern>,
+    port: u16,
     opened: Vec<Net>,
     standstill: Arc<Standstill>,
     service: ServiceName,
 }
 
 impl Reach {
-    /// Whether the program's mount, or everything, is frozen: then no line is made, and those that are end.
+    /// Whether the program's service, or everything, is frozen: then no line is made, and those that are end.
     fn is_shut(&self) -> bool {
         self.standstill.of_service(&self.service).is_some()
     }
@@ -54,7 +56,7 @@ const NAMESPACE_PORT: u16 = 3128;
 
 /// Where a program finds its hosts, decided before it is started.
 #[derive(Debug)]
-pub(super) enum Hatch {
+pub(crate) enum Hatch {
     /// It was declared without hosts.
     Closed,
     /// In a network namespace that is made with the program, and the listening socket with it.
@@ -68,8 +70,8 @@ impl Hatch {
     ///
     /// # Errors
     /// The program may have no network on this system, for the reason given.
-    pub(super) async fn plan(program: &MountProgram, workers: &Workers) -> Result<Self, String> {
-        if program.network.is_empty() {
+    pub(crate) async fn plan(hosts: &[HostPattern], workers: &Workers) -> Result<Self, String> {
+        if hosts.is_empty() {
             return Ok(Self::Closed);
         }
         match workers.network_isolation().map_err(|refused| refused.to_string())? {
@@ -83,7 +85,7 @@ impl Hatch {
     }
 
     /// What the program may reach.
-    pub(super) const fn network(&self) -> Network {
+    pub(crate) const fn network(&self) -> Network {
         match self {
             Self::Closed => Network::None,
             Self::InNamespace => Network::OwnNamespace { port: NAMESPACE_PORT },
@@ -96,9 +98,9 @@ impl Hatch {
     ///
     /// # Errors
     /// There is no listening socket, or it cannot be used.
-    pub(super) fn open(
+    pub(crate) fn open(
         self,
-        program: &MountProgram,
+        (hosts, opened): (&[HostPattern], &[Net]),
         handed: Option<OwnedFd>,
         (standstill, service): (&Arc<Standstill>, ServiceName),
         beside: &mut JoinSet<()>,
@@ -112,11 +114,18 @@ impl Hatch {
                 TcpListener::from_std(listener).map_err(no_way)?
             }
         };
-        let (hosts, opened) = (program.network.clone(), program.allow_addresses.clone());
-        let reach = Reach { hosts, opened, standstill: Arc::clone(standstill), service };
+        let (hosts, opened) = (hosts.to_vec(), opened.to_vec());
+        let reach = Reach { hosts, port: TLS_PORT, opened, standstill: Arc::clone(standstill), service };
         beside.spawn(serve(listener, Arc::new(reach)));
         Ok(())
     }
+}
+
+/// What tells a program where its hatch is, as programs look for it.
+pub(crate) fn variables(network: Network) -> Vec<(String, String)> {
+    let Some(port) = network.port() else { return Vec::new() };
+    let hatch = format!("http://127.0.0.1:{port}");
+    ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"].map(|name| (name.to_owned(), hatch.clone())).into()
 }
 
 fn no_way(error: std::io::Error) -> String {
@@ -184,7 +193,7 @@ fn target(head: &str) -> Option<(String, u16)> {
 }
 
 async fn dial(host: &str, port: u16, reach: &Reach) -> Option<TcpStream> {
-    if reach.is_shut() || port != 443 || !reach.hosts.iter().any(|pattern| pattern.matches(host)) {
+    if reach.is_shut() || port != reach.port || !reach.hosts.iter().any(|pattern| pattern.matches(host)) {
         return None;
     }
     let found: Vec<SocketAddr> = lookup_host((host, port)).await.ok()?.collect();
@@ -203,6 +212,8 @@ async fn dial(host: &str, port: u16, reach: &Reach) -> Option<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_core::{Actor, AgentName, PersonName, Timestamp};
+    use sluice_store::{Freeze, Scope};
 
     #[test]
     fn only_a_plain_name_and_a_port_are_a_target() {
@@ -226,9 +237,64 @@ mod tests {
     async fn nothing_but_declared_hosts_and_the_tls_port_is_dialled() {
         let hosts = vec![HostPattern::parse("localhost").unwrap()];
         let service = ServiceName::new("mount.x").unwrap();
-        let reach = Reach { hosts, opened: Vec::new(), standstill: Arc::default(), service };
+        let reach = Reach { hosts, port: TLS_PORT, opened: Vec::new(), standstill: Arc::default(), service };
         assert!(dial("evil.example", 443, &reach).await.is_none());
         assert!(dial("localhost", 80, &reach).await.is_none());
         assert!(dial("localhost", 443, &reach).await.is_none(), "a private address nobody opened");
+    }
+
+    /// Asks for a line to `localhost` at this port; gives it with the first line of the answer.
+    async fn connect(hatch: SocketAddr, port: u16) -> (TcpStream, String) {
+        let mut line = TcpStream::connect(hatch).await.unwrap();
+        line.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+        // A line that is cut before it was answered says nothing.
+        let answer = head(&mut line).await.unwrap_or_default();
+        let first = answer.lines().next().unwrap_or_default().to_owned();
+        (line, first)
+    }
+
+    #[tokio::test]
+    async fn a_freeze_of_the_mount_or_of_all_cuts_lines_in_use_and_refuses_new_ones() {
+        let mount = ServiceName::new("mount.x").unwrap();
+        let by = Actor::Person(PersonName::new("ana").unwrap());
+        let freeze =
+            |scope| Freeze { scope, by: by.clone(), reason: String::new(), at: Timestamp::from_millis(0), brake: None };
+        let other = Scope::Service(ServiceName::new("mount.y").unwrap());
+        let clerk = Scope::Agent(AgentName::new("clerk").unwrap());
+        for (scope, cuts) in [(Scope::All, true), (Scope::Service(mount.clone()), true), (other, false), (clerk, false)]
+        {
+            let host = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let port = host.local_addr().unwrap().port();
+            let standstill = Arc::new(Standstill::default());
+            let reach = Reach {
+                hosts: vec![HostPattern::parse("localhost").unwrap()],
+                port,
+                opened: vec![Net::parse("127.0.0.1/32").unwrap(), Net::parse("::1/128").unwrap()],
+                standstill: Arc::clone(&standstill),
+                service: mount.clone(),
+            };
+            let hatch = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = hatch.local_addr().unwrap();
+            let mut serving = JoinSet::new();
+            serving.spawn(serve(hatch, Arc::new(reach)));
+            let (mut line, answer) = connect(at, port).await;
+            assert_eq!(answer, "HTTP/1.1 200 Connection established");
+            let (mut far, _) = host.accept().await.unwrap();
+            line.write_all(b"a").await.unwrap();
+            assert_eq!(far.read_u8().await.unwrap(), b'a');
+
+            standstill.set_seen(vec![freeze(scope.clone())]);
+            if cuts {
+                assert_eq!(far.read(&mut [0]).await.unwrap_or(0), 0, "{scope}: the host's end is closed");
+                assert_eq!(line.read(&mut [0]).await.unwrap_or(0), 0, "{scope}: the program's end is closed");
+                let refused = connect(at, port).await.1;
+                assert!(["", "HTTP/1.1 403 Forbidden"].contains(&refused.as_str()), "{scope}: {refused}");
+                standstill.set_seen(Vec::new());
+                assert_eq!(connect(at, port).await.1, "HTTP/1.1 200 Connection established", "{scope}");
+            } else {
+                line.write_all(b"b").await.unwrap();
+                assert_eq!(far.read_u8().await.unwrap(), b'b', "{scope}: goes on");
+            }
+        }
     }
 }

@@ -1,0 +1,179 @@
+//! Nodes: what each says of itself, and whether people were told that they differ.
+//!
+//! Takes the report of a node when it changes; gives all of them with when each was last seen. Promise: whichever node
+//! notices that nodes differ, people are told once, and once when it is over.
+
+use std::collections::BTreeSet;
+
+use sluice_core::Timestamp;
+use sluice_core::audit::Fact;
+use sluice_core::nodes::{DIFFERS_AFTER, DifferenceKind, KnownNode, NodePhase, NodeReport};
+
+use crate::Store;
+use crate::desk::{Desk, Query, UseCase};
+use crate::error::StoreError;
+use crate::outbox::{self, Message};
+use crate::sql::{Row, Tx, params};
+
+const REPORT: &str = "INSERT INTO node_reports (node, release, phase, policy_version, services, log_keys, reported_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (node) DO UPDATE SET release = excluded.release, \
+     phase = excluded.phase, policy_version = excluded.policy_version, services = excluded.services, \
+     log_keys = excluded.log_keys, reported_at = excluded.reported_at";
+const ALL: &str = "SELECT r.node, r.release, r.phase, r.policy_version, r.services, r.log_keys, n.started_at, \
+     n.alive_at, q.suspected_at FROM node_reports r JOIN nodes n ON n.node = r.node \
+     LEFT JOIN recovery_nodes q ON q.node = r.node ORDER BY r.node";
+const TOLD: &str = "SELECT kinds, ended_at FROM node_divergence WHERE one = 1 /*lock*/";
+const IS_OPEN: &str = "SELECT ended_at FROM node_divergence WHERE one = 1";
+const BEGUN: &str = "UPDATE node_divergence SET kinds = ?1, since = ?2, ended_at = NULL WHERE one = 1";
+const MORE: &str = "UPDATE node_divergence SET kinds = ?1 WHERE one = 1";
+const OVER: &str = "UPDATE node_divergence SET ended_at = ?1 WHERE one = 1";
+
+struct ReportNode(NodeReport);
+
+impl UseCase for ReportNode {
+    type Out = ();
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+        let impossible = |_| StoreError::Impossible { table: "node_reports", detail: "a report that is no JSON" };
+        let services = serde_json::to_string(&self.0.services).map_err(impossible)?;
+        let keys = serde_json::to_string(&self.0.log_keys).map_err(impossible)?;
+        let (node, now) = (desk.node.clone(), desk.now);
+        let (release, phase) = (self.0.release.as_str(), self.0.phase.as_str());
+        desk.write(REPORT, params![&node, release, phase, self.0.policy_version.as_str(), services, keys, now]);
+        Ok(())
+    }
+}
+
+struct AllNodes;
+
+impl Query for AllNodes {
+    type Out = Vec<KnownNode>;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<KnownNode>, StoreError> {
+        tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
+    }
+}
+
+fn decode(row: Row) -> Result<KnownNode, StoreError> {
+    let mut row = row.of("node_reports");
+    let (name, release, phase) = (row.parsed()?, row.text()?, row.text()?);
+    // A newer release may have phases of its own: one node that cannot be read must not hide all of them.
+    let phase = NodePhase::ALL.into_iter().find(|known| known.as_str() == phase).unwrap_or(NodePhase::Unknown);
+    let (policy_version, services, keys) = (row.text()?, row.text()?, row.text()?);
+    let services = serde_json::from_str(&services).map_err(|_| row.impossible("services that are no JSON"))?;
+    let log_keys = serde_json::from_str(&keys).map_err(|_| row.impossible("keys that are no JSON"))?;
+    let report = NodeReport { release, phase, policy_version, services, log_keys };
+    Ok(KnownNode { name, report, started_at: row.time()?, alive_at: row.time()?, suspected_at: row.maybe_time()? })
+}
+
+/// What people were told last that nodes differ in, and when they were told that it is over.
+async fn told_last<T: Tx>(desk: &mut Desk<'_, T>) -> Result<(String, Option<Timestamp>), StoreError> {
+    let row = desk.row(TOLD, params![]).await?.ok_or(StoreError::NotFound { what: "divergence" })?;
+    let mut row = row.of("node_divergence");
+    Ok((row.text()?, row.maybe_time()?))
+}
+
+/// Nodes differ in these respects, and have for a while.
+struct TellDivergence {
+    kinds: BTreeSet<DifferenceKind>,
+    message: Message,
+}
+
+impl UseCase for TellDivergence {
+    type Out = bool;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+        let now = desk.now;
+        let (told, ended_at) = told_last(desk).await?;
+        let mut told: BTreeSet<&str> = told.split_whitespace().collect();
+        match ended_at {
+            // Another node has seen the end of it a moment ago, and this one will.
+            Some(ended) if now < ended + DIFFERS_AFTER => return Ok(false),
+            Some(_) => told.clear(),
+            None if self.kinds.iter().all(|kind| told.contains(kind.as_str())) => return Ok(false),
+            None => {}
+        }
+        told.extend(self.kinds.iter().map(|kind| kind.as_str()));
+        let words = told.into_iter().collect::<Vec<_>>().join(" ");
+        match ended_at {
+            Some(_) => desk.write(BEGUN, params![words.as_str(), now]),
+            None => desk.write(MORE, params![words.as_str()]),
+        }
+        outbox::put(desk, &self.message);
+        desk.record(Fact::new("nodes.diverge", desk.actor()).with("in", &words));
+        Ok(true)
+    }
+}
+
+/// Nodes no longer differ.
+struct TellAgreement {
+    message: Message,
+}
+
+impl UseCase for TellAgreement {
+    type Out = bool;
+
+    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+        let now = desk.now;
+        let (told, ended_at) = told_last(desk).await?;
+        if ended_at.is_some() {
+            return Ok(false);
+        }
+        desk.write(OVER, params![now]);
+        outbox::put(desk, &self.message);
+        desk.record(Fact::new("nodes.agree", desk.actor()).with("in", &told));
+        Ok(true)
+    }
+}
+
+/// Whether people were told that nodes differ and not yet that it is over.
+struct IsDivergenceOpen;
+
+impl Query for IsDivergenceOpen {
+    type Out = bool;
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+        let row = tx.rows(IS_OPEN, &[]).await?.into_iter().next();
+        row.map_or(Ok(false), |row| Ok(row.of("node_divergence").maybe_time()?.is_none()))
+    }
+}
+
+impl Store {
+    /// Says what this node is and has, for the other nodes and for people. Asked for when that changes.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn report_node(&self, report: NodeReport) -> Result<(), StoreError> {
+        self.submit(ReportNode(report)).await
+    }
+
+    /// Every node that ever said what it is, by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn known_nodes(&self) -> Result<Vec<KnownNode>, StoreError> {
+        self.ask(AllNodes).await
+    }
+
+    /// Tells people that nodes differ, unless they were told of all of it. Says whether they are told now.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn nodes_differ(&self, kinds: BTreeSet<DifferenceKind>, message: Message) -> Result<bool, StoreError> {
+        self.submit(TellDivergence { kinds, message }).await
+    }
+
+    /// Tells people that nodes no longer differ, if they were told that they do. Says whether they are told now.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub async fn nodes_agree(&self, message: Message) -> Result<bool, StoreError> {
+        self.submit(TellAgreement { message }).await
+    }
+
+    /// Whether people were told that nodes differ and not yet that it is over.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn is_divergence_open(&self) -> Result<bool, StoreError> {
+        self.ask(IsDivergenceOpen).await
+    }
+}

@@ -1,0 +1,188 @@
+//! Budgets of security proxies: what their tasks used within a UTC day, one row for each proxy and day.
+//!
+//! Promise: what a task may use is reserved before it begins, in the transaction that begins it, and what it used is
+//! settled in the one that ends it, also after a crash; so all nodes together never let a task begin that could exceed
+//! the day. People are told once at each share of a day.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use sluice_core::audit::Fact;
+use sluice_core::ids::MessageId;
+use sluice_core::proxy::{BudgetLimit, ProxyUsage, day_of, news, start_of};
+use sluice_core::{Actor, Span};
+
+use crate::Store;
+use crate::desk::{Desk, Query};
+use crate::error::StoreError;
+use crate::outbox::{self, Message, Severity};
+use crate::proxies::{NewTask, ProxyTask, TaskSpent, usage};
+use crate::sql::{Row, Tx, Val, params};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT proxy, day, tasks, told, requests, bytes, millis, cost, held_requests, held_bytes, held_millis, held_cost \
+             FROM proxy_days ",
+            $rest
+        )
+    };
+}
+
+const ONE: &str = select!("WHERE proxy = ?1 AND day = ?2 /*lock*/");
+const SINCE: &str = select!("WHERE day >= ?1 ORDER BY proxy, day DESC");
+const INSERT: &str = "INSERT INTO proxy_days (proxy, day, tasks, told, requests, bytes, millis, cost, held_requests, \
+     held_bytes, held_millis, held_cost, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+const UPDATE: &str = "UPDATE proxy_days SET tasks = ?3, told = ?4, requests = ?5, bytes = ?6, millis = ?7, cost = ?8, \
+     held_requests = ?9, held_bytes = ?10, held_millis = ?11, held_cost = ?12 WHERE proxy = ?1 AND day = ?2";
+
+/// How long days are kept.
+const KEPT: Span = Span::from_hours(400 * 24);
+
+/// A day of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyDay {
+    /// Which proxy.
+    pub proxy: String,
+    /// Which UTC day, counted from 1970.
+    pub day: i64,
+    /// Tasks that began.
+    pub tasks: u64,
+    /// The largest share of the day that people were told of, in percent.
+    pub told: u64,
+    /// What was used.
+    pub used: ProxyUsage,
+    /// What is reserved for tasks under way.
+    pub reserved: ProxyUsage,
+}
+
+impl ProxyDay {
+    /// A day on which nothing has happened yet.
+    #[must_use]
+    pub fn fresh(proxy: &str, day: i64) -> Self {
+        let (used, reserved) = (ProxyUsage::default(), ProxyUsage::default());
+        Self { proxy: proxy.to_owned(), day, tasks: 0, told: 0, used, reserved }
+    }
+
+    /// The limit that another task would exceed, if it would.
+    #[must_use]
+    pub fn refuses(&self, estimate: ProxyUsage, limits: ProxyUsage) -> Option<BudgetLimit> {
+        self.used.plus(self.reserved).plus(estimate).exceeded(limits)
+    }
+
+    fn row(&self) -> Vec<Val> {
+        let mut row = params![self.proxy.as_str(), self.day, self.tasks, self.told];
+        for ProxyUsage { requests, bytes, millis, cost } in [self.used, self.reserved] {
+            row.extend(params![requests, bytes, millis, cost.as_micros()]);
+        }
+        row
+    }
+
+    /// Tells people of a share of the day, once.
+    fn tell<T: Tx>(&mut self, desk: &mut Desk<'_, T>, percent: u64, message: MessageId) {
+        let Some(share) = news(percent, self.told) else { return };
+        self.told = share;
+        let day = start_of(self.day).to_string();
+        let day = day.split('T').next().unwrap_or_default();
+        let text = match share {
+            100 => "the budget of the day is used up; nothing is sent until the next UTC day",
+            _ => "most of the budget of the day is used",
+        };
+        let body = json!({"proxy": self.proxy, "day": day, "percent": share, "text": text});
+        outbox::put(desk, &Message { id: message, topic: "proxy.budget".into(), severity: Severity::Warning, body });
+    }
+}
+
+/// Reserves what a task may use. Gives the limit that stands against it, if one does; then nothing is reserved.
+pub(crate) async fn reserve<T: Tx>(desk: &mut Desk<'_, T>, task: &NewTask) -> Result<Option<BudgetLimit>, StoreError> {
+    let number = day_of(desk.now);
+    let found = desk.row(ONE, params![task.proxy.as_str(), number]).await?.map(decode).transpose()?;
+    let is_new = found.is_none();
+    let mut day = found.unwrap_or_else(|| ProxyDay::fresh(&task.proxy, number));
+    let refused = day.refuses(task.estimate, task.limits);
+    match refused {
+        Some(limit) => {
+            let fact = Fact::new("proxy.over_budget", Actor::Agent(task.agent.clone())).with("proxy", &task.proxy);
+            desk.record(fact.with("operation", &task.operation).with("limit", limit.field()));
+            // Where only tasks under way stand against it, the day is not used up yet.
+            if day.used.plus(task.estimate).exceeded(task.limits).is_some() {
+                day.tell(desk, 100, task.message);
+            }
+        }
+        None => {
+            day.reserved = day.reserved.plus(task.estimate);
+            day.tasks += 1;
+        }
+    }
+    let mut row = day.row();
+    if is_new {
+        row.extend(params![start_of(number) + KEPT]);
+        // Two nodes that both make the row collide on its key, and one of them starts over.
+        desk.write(INSERT, row);
+    } else {
+        desk.write_one(UPDATE, row);
+    }
+    Ok(refused)
+}
+
+/// The days that some tasks are counted on, while they end.
+pub(crate) struct Days(BTreeMap<(String, i64), ProxyDay>);
+
+impl Days {
+    /// Reads and locks them, in one order.
+    pub async fn of<T: Tx>(desk: &mut Desk<'_, T>, tasks: &[ProxyTask]) -> Result<Self, StoreError> {
+        let keys = tasks.iter().filter_map(|task| Some((task.proxy.clone(), task.reserved?.0)));
+        let mut found = BTreeMap::new();
+        for (proxy, day) in keys.collect::<std::collections::BTreeSet<_>>() {
+            if let Some(row) = desk.row(ONE, params![proxy.as_str(), day]).await? {
+                found.insert((proxy, day), decode(row)?);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Puts what a task used in the place of what was reserved for it.
+    pub fn settle<T: Tx>(&mut self, desk: &mut Desk<'_, T>, task: &ProxyTask, spent: Option<&TaskSpent>) {
+        let Some((number, reserved)) = task.reserved else { return };
+        let Some(day) = self.0.get_mut(&(task.proxy.clone(), number)) else { return };
+        day.reserved = day.reserved.minus(reserved);
+        day.used = day.used.plus(spent.map_or(reserved, |spent| spent.used));
+        if let Some(spent) = spent {
+            day.tell(desk, day.used.percent(spent.limits), spent.message);
+        }
+    }
+
+    /// Writes them.
+    pub fn save<T: Tx>(self, desk: &mut Desk<'_, T>) {
+        for day in self.0.into_values() {
+            desk.write_one(UPDATE, day.row());
+        }
+    }
+}
+
+fn decode(row: Row) -> Result<ProxyDay, StoreError> {
+    let mut row = row.of("proxy_days");
+    let (proxy, day, tasks, told) = (row.text()?, row.int()?, row.count()?, row.count()?);
+    let (used, reserved) = (usage(&mut row)?, usage(&mut row)?);
+    Ok(ProxyDay { proxy, day, tasks, told, used, reserved })
+}
+
+struct Since(i64);
+
+impl Query for Since {
+    type Out = Vec<ProxyDay>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ProxyDay>, StoreError> {
+        tx.rows(SINCE, &params![self.0]).await?.into_iter().map(decode).collect()
+    }
+}
+
+impl Store {
+    /// What proxies used since a UTC day, by name, newest day first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn proxy_days(&self, since: i64) -> Result<Vec<ProxyDay>, StoreError> {
+        self.ask(Since(since)).await
+    }
+}
